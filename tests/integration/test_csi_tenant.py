@@ -245,7 +245,9 @@ def test_a_shared_disk_follows_its_pod_and_is_never_on_two_guests(tmp_path: Path
 @pytest.mark.parametrize(
     ("parameters", "size", "words"),
     [
-        pytest.param({"storage": "ceph"}, "90Ti", ("InsufficientCapacity", "GiB free"), id="no room"),
+        pytest.param(
+            {"storage": "ceph"}, "90Ti", ("InsufficientCapacity", "GiB free"), id="no capacity"
+        ),
         pytest.param(
             {"storage": "tape"}, "1Gi", ("ProvisioningFailed", "'tape'"), id="no such storage"
         ),

@@ -1,13 +1,12 @@
 """
-Clusters without Cluster API: the stand-ins on the embedded API, told as stories.
+The embedded Cluster API controllers on the embedded API server, from creation to deletion.
 
-The infrastructure is played by a loop that says "provisioned" and lets a Node appear in the tenant,
-as a guest would; everything else is the real thing.
+A fake infrastructure provider reports "provisioned" and creates the Node, as a guest would.
 """
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -21,14 +20,15 @@ from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.ipam import InClusterIPPool, IPAddress, IPAddressClaim
 from moxwell.api.kinds import Resource
 from moxwell.app.embedded_api import open_store
-from moxwell.embedded.apiserver.server import Store
+from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.embedded.clusterapi import setup
-from moxwell.embedded.clusterapi.tenant_clients import SECRETS, Tenants
 from moxwell.embedded.controllermanager.resources import NODES
 from moxwell.kube.client import Kube
+from moxwell.kube.reader import Reader
 from moxwell.runtime.manager import assemble
-from moxwell.runtime.reconciler import Controller, Outcome
-from moxwell.runtime.watches import Watch
+from moxwell.runtime.move import Done
+from moxwell.runtime.reconciler import Controller, Reconciler
+from moxwell.runtime.tenant_clients import SECRETS, TenantClients
 from moxwell.testing.loop import LoopClock, run_virtual
 from moxwell.testing.reconcile import SETTINGS
 
@@ -42,46 +42,64 @@ current-context: c
 INFRA = "infrastructure.cluster.x-k8s.io"
 
 
-class FakeMachines:
-    """Says that a guest is there, and makes its node join."""
+@dataclass(frozen=True)
+class JoinNode:
+    """Set the provider ID and create the node, as the guest of a machine does."""
+
+    name: str
+    namespace: str
+    provider: str
+
+
+class FakeMachines(Reconciler[ProxmoxMachine, bool, JoinNode | Done, Any]):
+    """An infrastructure provider whose machines are provisioned at once; sees its node."""
 
     kind = ProxmoxMachine
     finalizer = "test/fake"
-    watches: Sequence[Watch] = ()
 
     def __init__(self, kube: Kube, tenant: Kube) -> None:
         self._kube, self._tenant = kube, tenant
 
-    async def reconcile(self, machine: ProxmoxMachine) -> Outcome[Any]:
+    async def see(self, machine: ProxmoxMachine, reader: Reader) -> bool:
+        return await self._tenant.find(NODES, machine.name) is not None
+
+    def plan(self, machine: ProxmoxMachine, seen: bool) -> JoinNode | Done:
         provider = f"proxmox://test/{machine.name}"
-        if machine.deleting:
-            return Outcome(None, settled=True)
-        if machine.spec.provider_id != provider:
-            change = {"spec": {"providerID": provider}}
-            await self._kube.merge(ProxmoxMachine, machine.name, change, machine.namespace)
-        if await self._tenant.find(NODES, machine.name) is None:
-            ready = {
-                "type": "Ready",
-                "status": "True",
-                "lastTransitionTime": "2026-01-01T00:00:00Z",
-            }
-            meta = {"name": machine.name}
-            node = {"apiVersion": "v1", "kind": "Node", "metadata": meta}
-            await self._tenant.create(node | {"spec": {"providerID": provider}}, NODES)
-            status = {"status": {"conditions": [ready]}}
-            await self._tenant.merge(NODES, machine.name, status, subresource="status")
-        return Outcome({"initialization": {"provisioned": True}})
+        if machine.deleting or (seen and machine.spec.provider_id == provider):
+            return Done()
+        return JoinNode(machine.name, machine.namespace, provider)
+
+    async def act(self, move: JoinNode | Done) -> None:
+        if isinstance(move, Done):
+            return
+        change = {"spec": {"providerID": move.provider}}
+        await self._kube.merge(ProxmoxMachine, move.name, change, move.namespace)
+        ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": move.name}}
+        await self._tenant.create(node | {"spec": {"providerID": move.provider}}, NODES)
+        status = {"status": {"conditions": [ready]}}
+        await self._tenant.merge(NODES, move.name, status, subresource="status")
+
+    def describe(self, machine: ProxmoxMachine, seen: bool, move: JoinNode | Done) -> Any:
+        return {"initialization": {"provisioned": True}}
 
 
-class FakeClusters:
-    """An infrastructure that is ready at once, with an endpoint."""
+class FakeClusters(Reconciler[ProxmoxCluster, None, Done, Any]):
+    """An infrastructure provider whose clusters are provisioned at once."""
 
     kind = ProxmoxCluster
-    finalizer = ""
-    watches: Sequence[Watch] = ()
 
-    async def reconcile(self, cluster: ProxmoxCluster) -> Outcome[Any]:
-        return Outcome({"initialization": {"provisioned": True}})
+    async def see(self, cluster: ProxmoxCluster, reader: Reader) -> None:
+        return None
+
+    def plan(self, cluster: ProxmoxCluster, seen: None) -> Done:
+        return Done()
+
+    async def act(self, move: Done) -> None:
+        return None
+
+    def describe(self, cluster: ProxmoxCluster, seen: None, move: Done) -> Any:
+        return {"initialization": {"provisioned": True}}
 
 
 @dataclass
@@ -92,22 +110,22 @@ class World:
     manager: Any
 
     async def until(self, check: Any, seconds: float = 900) -> Any:
-        """Wait in virtual time until ``check`` gives something."""
+        """Wait in virtual time until ``check`` returns a true value."""
         for _ in range(int(seconds)):
             if found := await check():
                 return found
             await self.clock.sleep(1)
-        raise AssertionError("it never came true")
+        raise AssertionError("the check did not become true in time")
 
 
 @asynccontextmanager
 async def world() -> AsyncIterator[World]:
     clock = LoopClock()
-    store, other = await open_store(clock), Store(clock=clock)
+    store, other = await open_store(clock), EmbeddedApiServer(clock=clock)
     await other.start()
     runtime = assemble(store, clock, SETTINGS)
     kube, tenant = runtime.kube, Kube(other)
-    tenants = Tenants(kube, lambda access: other, clock)
+    tenants = TenantClients(kube, lambda access: other, clock)
     for controller in setup.controllers(
         kube,
         runtime.manager.caches,
@@ -186,7 +204,7 @@ async def make_cluster(w: World, replicas: int = 2) -> None:
 
 
 async def running(w: World, count: int, template_name: str) -> Any:
-    """All machines run, there are so many, and each is from that template."""
+    """The machines, if there are ``count``, all running and created from the template."""
     machines = (await w.kube.list(Machine, "default")).items
     infra = (await w.kube.list(ProxmoxMachine, "default")).items
     named = {m.metadata.annotations.get("cluster.x-k8s.io/cloned-from-name") for m in infra}
@@ -194,7 +212,7 @@ async def running(w: World, count: int, template_name: str) -> Any:
     return len(machines) == count and good and named == {template_name} and machines
 
 
-def test_a_group_of_machines_grows_rolls_shrinks_and_goes() -> None:
+def test_a_machine_deployment_scales_rolls_and_is_deleted_with_its_cluster() -> None:
     async def story() -> None:
         async with world() as w:
             await make_cluster(w)
@@ -230,7 +248,7 @@ def test_a_group_of_machines_grows_rolls_shrinks_and_goes() -> None:
     run_virtual(story())
 
 
-def test_claims_get_different_addresses_and_give_them_back() -> None:
+def test_claims_get_different_addresses_and_release_them() -> None:
     async def story() -> None:
         async with world() as w:
             pool = {
@@ -258,11 +276,11 @@ def test_claims_get_different_addresses_and_give_them_back() -> None:
             served = {a.name for a in (await w.kube.list(IPAddress, "default")).items}
             await w.kube.delete(IPAddressClaim, sorted(served)[0], "default")
 
-            async def passed_on() -> Any:
+            async def reallocated() -> Any:
                 found = await w.kube.get(IPAddressClaim, waiting[0].name, "default")
                 return found.status.address_ref.name
 
-            assert await w.until(passed_on) == waiting[0].name
+            assert await w.until(reallocated) == waiting[0].name
 
     run_virtual(story())
 

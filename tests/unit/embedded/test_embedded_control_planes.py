@@ -1,80 +1,261 @@
-"""What is said of a hosted control plane: the host's word reaches the person who asked."""
+"""Hosted control planes: moves, phases and how errors reach the Cluster API status."""
 
+import asyncio
 from typing import Any
 
 import msgspec
 import pytest
 
 from moxwell.api.capi.controlplane import KamajiControlPlane
-from moxwell.api.cozystack import Kubernetes
+from moxwell.api.capi.core import Cluster
 from moxwell.api.kamaji import TenantControlPlane
-from moxwell.controllers.tenancy.cluster import plan as app_plan
-from moxwell.embedded.clusterapi.controlplane import plan as outer
+from moxwell.clock import SystemClock
+from moxwell.embedded.clusterapi.controlplane import plan as kamaji
+from moxwell.embedded.clusterapi.references import ReferencedObject
 from moxwell.embedded.clusterapi.tenantcontrolplane import plan
-from moxwell.embedded.clusterapi.tenantcontrolplane.plan import Plane
+from moxwell.embedded.clusterapi.tenantcontrolplane.plan import (
+    HostedControlPlane,
+    HostedControlPlaneSpec,
+    ObservedTenantControlPlane,
+)
+from moxwell.embedded.clusterapi.tenantcontrolplane.states import ControlPlaneStates
+from moxwell.errors import Invalid
+from moxwell.runtime.key import Key
+from moxwell.runtime.move import Done, Wait
+from moxwell.runtime.writes import Create, Delete, Merge, Writes
 
+Json = dict[str, Any]
 OLD, NEW = "v1.35.0", "v1.36.3"
 META = {"name": "c1", "namespace": "team", "uid": "u"}
+KEY = Key("team", "c1")
 
 
-def tenant(asked: str, answered: str = "", **status: Any) -> TenantControlPlane:
-    spec = {"kubernetes": {"version": asked}, "controlPlane": {"deployment": {"replicas": 2}}}
-    seen = {"version": {"version": answered, "status": "Ready"}} if answered else {}
-    tree = {"metadata": META, "spec": spec, "status": {"kubernetesResources": seen, **status}}
-    return msgspec.convert(tree, TenantControlPlane)
+def tenant(version: str, *, replicas: int = 2, deleting: bool = False) -> TenantControlPlane:
+    spec = {
+        "kubernetes": {"version": version},
+        "controlPlane": {"deployment": {"replicas": replicas}},
+    }
+    meta = META | ({"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleting else {})
+    return msgspec.convert({"metadata": meta, "spec": spec}, TenantControlPlane)
 
 
-def plane(version: str, *, ready: bool, known: bool) -> Plane:
-    return Plane(
-        host="127.0.0.1", port=6443, version=version, ready=ready, known=known, says="it says so"
+def state(version: str, *, ready: bool, initialized: bool = True) -> HostedControlPlane:
+    return HostedControlPlane(
+        host="127.0.0.1",
+        port=6443,
+        version=version,
+        ready=ready,
+        initialized=initialized,
+        message="a message",
+        admin_kubeconfig="kubeconfig",
     )
 
 
+def seen(
+    found: HostedControlPlane | None, last: str = "", *, published: bool = False
+) -> ObservedTenantControlPlane:
+    secrets: dict[str, Json | None] = {}
+    if published and found is not None:
+        secrets = {s["metadata"]["name"]: s for s in plan.secrets(tenant(OLD), found)}
+    elif last:
+        meta = {"annotations": {plan.VERSION: last}}
+        secrets = {"c1-admin-kubeconfig": {"metadata": meta, "data": {}}}
+    return ObservedTenantControlPlane(found, secrets)
+
+
+UP = state(OLD, ready=True)
+
+
 @pytest.mark.parametrize(
-    "before, found, phase, version",
+    ("obj", "observed", "expected"),
     [
         pytest.param(
-            tenant(OLD), plane(OLD, ready=False, known=False), "Provisioning", "", id="being made"
-        ),
-        pytest.param(tenant(OLD), plane(OLD, ready=True, known=True), "Ready", OLD, id="up"),
-        pytest.param(
-            tenant(OLD, OLD),
-            plane(OLD, ready=False, known=True),
-            "NotReady",
-            OLD,
-            id="a program died",
+            tenant(OLD), seen(None), plan.EnsureControlPlane, id="an unknown one is ensured"
         ),
         pytest.param(
-            tenant(NEW, OLD),
-            plane(NEW, ready=False, known=True),
+            tenant(OLD),
+            seen(state(OLD, ready=False)),
+            plan.EnsureControlPlane,
+            id="one that is not ready is ensured again",
+        ),
+        pytest.param(tenant(OLD), seen(UP), Writes, id="credentials are published"),
+        pytest.param(tenant(OLD), seen(UP, published=True), Done, id="nothing to do"),
+        pytest.param(
+            tenant(OLD, replicas=0), seen(UP), plan.SleepControlPlane, id="no replicas: stopped"
+        ),
+        pytest.param(tenant(OLD, deleting=True), seen(UP), plan.DestroyControlPlane, id="deleted"),
+    ],
+)
+def test_next_move_of_a_tenant_control_plane(
+    obj: TenantControlPlane, observed: ObservedTenantControlPlane, expected: type
+) -> None:
+    assert isinstance(plan.next_move(obj, observed), expected)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "word"),
+    [
+        pytest.param(NEW, OLD, "downgraded", id="downgrade"),
+        pytest.param("v1.34.0", NEW, "one minor version", id="two minor versions"),
+        pytest.param("", "latest", "not a Kubernetes version", id="no version"),
+    ],
+)
+def test_a_version_that_cannot_be_reached_is_invalid(before: str, after: str, word: str) -> None:
+    with pytest.raises(Invalid, match=word):
+        plan.next_move(tenant(after), seen(None, before))
+
+
+@pytest.mark.parametrize(
+    ("obj", "observed", "phase", "version"),
+    [
+        pytest.param(
+            tenant(OLD),
+            seen(state(OLD, ready=False, initialized=False)),
+            "Provisioning",
+            "",
+            id="being created",
+        ),
+        pytest.param(tenant(OLD), seen(UP), "Ready", OLD, id="ready"),
+        pytest.param(
+            tenant(OLD), seen(state(OLD, ready=False), OLD), "NotReady", OLD, id="a program ended"
+        ),
+        pytest.param(
+            tenant(NEW),
+            seen(state(NEW, ready=False), OLD),
             "Upgrading",
             OLD,
             id="the new version starts, the old one answered last",
         ),
-        pytest.param(tenant(NEW, OLD), plane(NEW, ready=True, known=True), "Ready", NEW, id="new"),
-        pytest.param(tenant(OLD, OLD), None, "Sleeping", OLD, id="asleep"),
+        pytest.param(tenant(NEW), seen(state(NEW, ready=True), OLD), "Ready", NEW, id="upgraded"),
+        pytest.param(tenant(OLD, replicas=0), seen(None, OLD), "Sleeping", OLD, id="no replicas"),
     ],
 )
-def test_the_phase_of_a_control_plane(
-    before: TenantControlPlane, found: Plane | None, phase: str, version: str
+def test_the_phase_of_a_tenant_control_plane(
+    obj: TenantControlPlane, observed: ObservedTenantControlPlane, phase: str, version: str
 ) -> None:
-    status = plan.describe(before, found)
+    status = plan.describe(obj, observed)
+    assert status is not None
     assert status.kubernetes_resources.version.status == phase
     assert status.kubernetes_resources.version.version == version
     (ready,) = status.conditions
     assert ready.status == ("True" if phase == "Ready" else "False")
-    if found is not None:
-        assert ready.message == "it says so"
+    assert ready.message == ("a message" if observed.state else "stopped: replicas is 0")
 
 
-def test_what_is_not_installed_is_told_to_who_asked_for_a_cluster() -> None:
-    said = "Kubernetes v1.37.0 is not installed"
-    row = {"type": "Ready", "status": "False", "reason": "ReleaseMissing", "message": said}
-    hosted = tenant("v1.37.0", conditions=[row])
-    kamaji = msgspec.convert({"metadata": META, "spec": {"version": "v1.37.0"}}, KamajiControlPlane)
-    status = outer.describe(kamaji, hosted)
-    assert [c.message for c in status.conditions] == [said]
-    seen = app_plan.Seen(plane=msgspec.structs.replace(kamaji, status=status))
-    app = msgspec.convert({"metadata": META, "spec": {"version": "v1.37.0"}}, Kubernetes)
-    told = {c.type: c.message for c in app_plan.describe(app, seen).conditions}
-    assert told["Ready"] == told["ControlPlaneReady"] == said
+def test_an_unknown_state_leaves_the_status_as_it_is() -> None:
+    assert plan.describe(tenant(OLD), seen(None)) is None
+
+
+class Runner:
+    """Reports a state and can change while it is asked."""
+
+    def __init__(self) -> None:
+        self.states: ControlPlaneStates | None = None
+
+    async def ensure(self, spec: HostedControlPlaneSpec) -> HostedControlPlane:
+        if self.states is not None:
+            self.states.forget(spec.key)
+        return UP
+
+    async def sleep(self, key: Key) -> None: ...
+
+    async def destroy(self, key: Key) -> None: ...
+
+
+def test_a_report_is_kept_for_its_spec_until_the_state_changes() -> None:
+    async def story() -> None:
+        runner = Runner()
+        states = ControlPlaneStates(runner, SystemClock())
+        spec, other = plan.spec_of(tenant(OLD)), plan.spec_of(tenant(NEW))
+        await states.ensure(spec)
+        assert states.find(spec) is UP
+        assert states.find(other) is None
+        states.forget(KEY)
+        assert states.find(spec) is None
+        runner.states = states
+        await states.ensure(spec)
+        assert states.find(spec) is None  # it changed during the call
+
+    asyncio.run(story())
+
+
+# KamajiControlPlane
+
+
+def control_plane(*, deleting: bool = False, **spec: Any) -> KamajiControlPlane:
+    meta = META | ({"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleting else {})
+    return msgspec.convert({"metadata": meta, "spec": {"version": OLD, **spec}}, KamajiControlPlane)
+
+
+def hosted(status: str = "Ready", **more: Any) -> Json:
+    version = {"version": {"version": OLD, "status": status}}
+    spec = kamaji.tenant_spec(control_plane(), CLUSTER)
+    reported = {"kubernetesResources": version, "controlPlaneEndpoint": "10.0.0.1:6443", **more}
+    return {"metadata": META, "spec": spec, "status": reported}
+
+
+CLUSTER = msgspec.convert({"metadata": META, "spec": {}}, Cluster)
+SECRETS: dict[str, Json | None] = {
+    name: {"metadata": {"name": name}, "data": {}} for name in ("c1-admin-kubeconfig", "c1-ca")
+}
+INFRA = ReferencedObject(
+    TenantControlPlane.resource,
+    {"metadata": META, "spec": {"controlPlaneEndpoint": {"host": "10.0.0.9", "port": 6443}}},
+)
+
+
+def observed(tenant: Json | None, **more: Any) -> kamaji.ObservedKamajiControlPlane:
+    return kamaji.ObservedKamajiControlPlane(tenant, CLUSTER, **more)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        pytest.param(kamaji.ObservedKamajiControlPlane(), Wait, id="no cluster owns it"),
+        pytest.param(observed(None), (Create,), id="it is created"),
+        pytest.param(observed(hosted("Provisioning")), Wait, id="it is not ready yet"),
+        pytest.param(
+            observed(hosted(), secrets=SECRETS),
+            (Create, Merge, Merge),
+            id="credentials and endpoint are handed over",
+        ),
+    ],
+)
+def test_next_move_of_a_kamaji_control_plane(
+    found: kamaji.ObservedKamajiControlPlane, expected: Any
+) -> None:
+    move = kamaji.next_move(control_plane(), found)
+    if isinstance(move, Writes):
+        assert tuple(map(type, move.writes)) == expected
+    else:
+        assert isinstance(move, expected)
+
+
+def test_a_deleted_control_plane_deletes_its_tenant_control_plane_first() -> None:
+    obj = control_plane(deleting=True)
+    move = kamaji.next_move(obj, observed(hosted()))
+    assert isinstance(move, Writes)
+    assert isinstance(move.writes[0], Delete)
+    assert kamaji.next_move(obj, observed(None)) == Done()
+
+
+def test_another_endpoint_of_the_infrastructure_is_an_error() -> None:
+    with pytest.raises(Invalid, match="remove one"):
+        kamaji.next_move(control_plane(), observed(hosted(), secrets=SECRETS, infrastructure=INFRA))
+
+
+def test_the_kubeconfig_secret_records_that_a_control_plane_was_initialized() -> None:
+    down = hosted("NotReady")
+    before = kamaji.describe(control_plane(), observed(down))
+    after = kamaji.describe(
+        control_plane(), observed(down, secrets={"c1-kubeconfig": {"metadata": {}}})
+    )
+    assert not before.initialization.control_plane_initialized
+    assert after.initialization.control_plane_initialized
+
+
+def test_the_message_of_the_tenant_control_plane_is_copied() -> None:
+    message = "Kubernetes v1.37.0 is not installed"
+    row = {"type": "Ready", "status": "False", "reason": "ReleaseMissing", "message": message}
+    status = kamaji.describe(control_plane(), observed(hosted("", conditions=[row])))
+    assert [c.message for c in status.conditions] == [message]

@@ -1,19 +1,23 @@
-"""Volumes in small: what becomes of claims, which nodes will do, what a PersistentVolume says."""
+"""Volumes of pods: binding, volume phases, ephemeral volumes, attachments, node choice."""
 
 from typing import Any
 
 import pytest
 
-from moxwell.embedded.controllermanager.storage import (
-    attachdetach,
-    binding,
-    ephemeral,
-    provision_request,
-)
 from moxwell.embedded.controllermanager.storage import labels as storage_labels
-from moxwell.embedded.controllermanager.storage.binding import Ask, Bind, Wait
-from moxwell.embedded.controllermanager.storage.plugin import Stored
-from moxwell.embedded.scheduler import plan, volumes
+from moxwell.embedded.controllermanager.storage.attachdetach import plan as attachdetach
+from moxwell.embedded.controllermanager.storage.ephemeral import plan as ephemeral
+from moxwell.embedded.controllermanager.storage.persistentvolume import plan as binding
+from moxwell.embedded.controllermanager.storage.persistentvolume.plan import (
+    Bind,
+    ExternalProvisioning,
+    ObservedClaim,
+)
+from moxwell.embedded.controllermanager.storage.plugin import ProvisionedVolume
+from moxwell.embedded.controllermanager.storage.provisioner import request as provision_request
+from moxwell.embedded.scheduler import node_choice, volumes
+from moxwell.runtime.move import Done, Wait
+from moxwell.runtime.writes import Create, Delete, Writes
 
 Json = dict[str, Any]
 REGION, ZONE = "topology.kubernetes.io/region", "topology.kubernetes.io/zone"
@@ -28,7 +32,7 @@ def claim(
         spec["storageClassName"] = klass
     if volume:
         spec["volumeName"] = volume
-    keys = {"done": storage_labels.COMPLETED, "node": storage_labels.SELECTED}
+    keys = {"done": storage_labels.BIND_COMPLETED, "node": storage_labels.SELECTED_NODE}
     meta = {"name": name, "namespace": "default", "uid": "u1", "resourceVersion": "5"}
     return {
         "metadata": meta | {"annotations": {keys[k]: v for k, v in marks.items()}},
@@ -47,7 +51,11 @@ def volume(
     }
     if to:
         spec["claimRef"] = {"namespace": "default", "name": to, "uid": uid}
-    return {"metadata": {"name": name}, "spec": spec, "status": {"phase": "Available"}}
+    return {
+        "metadata": {"name": name, "resourceVersion": "7"},
+        "spec": spec,
+        "status": {"phase": "Available"},
+    }
 
 
 def klass(mode: str = "Immediate", **more: Any) -> Json:
@@ -60,42 +68,54 @@ WAITS = klass("WaitForFirstConsumer")
 @pytest.mark.parametrize(
     ("of", "there", "kind", "expected"),
     [
-        pytest.param(claim(), [], klass(), Ask(DRIVER), id="nothing there: a provisioner is asked"),
+        pytest.param(
+            claim(),
+            [],
+            klass(),
+            ExternalProvisioning(DRIVER),
+            id="no volume: a provisioner creates it",
+        ),
         pytest.param(claim(), [], WAITS, "WaitForFirstConsumer", id="waits for its consumer"),
-        pytest.param(claim(node="n1"), [], WAITS, Ask(DRIVER), id="a node was chosen"),
-        pytest.param(claim(), [volume(to="data", uid="u1")], WAITS, Bind("pv1"), id="made for it"),
-        pytest.param(claim(), [volume(to="data")], WAITS, Bind("pv1"), id="kept for its name"),
+        pytest.param(
+            claim(node="n1"), [], WAITS, ExternalProvisioning(DRIVER), id="a node was chosen"
+        ),
+        pytest.param(
+            claim(), [volume(to="data", uid="u1")], WAITS, Bind("pv1"), id="created for it"
+        ),
+        pytest.param(claim(), [volume(to="data")], WAITS, Bind("pv1"), id="reserved by name"),
         pytest.param(
             claim(),
             [volume(to="data", uid="other")],
             klass(),
-            Ask(DRIVER),
-            id="of one that was before",
+            ExternalProvisioning(DRIVER),
+            id="reserved for an earlier claim",
         ),
         pytest.param(
             claim(volume="pv1"),
             [volume(to="data", uid="u1")],
             None,
             Bind("pv1"),
-            id="named and for it",
+            id="named and reserved",
         ),
         pytest.param(
             claim(volume="pv1"),
             [volume(to="x", uid="x")],
             None,
             "FailedBinding",
-            id="named and another's",
+            id="named and bound to another",
         ),
         pytest.param(
             claim(volume="pv1", done="yes"), [], None, "ClaimLost", id="its volume is gone"
         ),
-        pytest.param(claim(volume="pv1"), [], None, None, id="its volume is not there yet"),
+        pytest.param(
+            claim(volume="pv1"), [], None, "WaitingForVolume", id="its volume does not exist yet"
+        ),
         pytest.param(
             claim(volume="pv1", done="yes"),
             [volume(to="data")],
             None,
             "ClaimMisbound",
-            id="said to be bound to what is only kept for its name",
+            id="bound to a volume that is reserved by name only",
         ),
         pytest.param(
             claim(),
@@ -105,37 +125,84 @@ WAITS = klass("WaitForFirstConsumer")
             id="the smallest that fits",
         ),
         pytest.param(
-            claim(), [volume("small", gi=1)], klass(), Ask(DRIVER), id="too small does not fit"
+            claim(),
+            [volume("small", gi=1)],
+            klass(),
+            ExternalProvisioning(DRIVER),
+            id="too small does not fit",
         ),
         pytest.param(claim(), [], None, "ProvisioningFailed", id="no such class"),
         pytest.param(claim(klass=None), [], None, "FailedBinding", id="no class at all"),
     ],
 )
-def test_what_a_claim_needs(of: Json, there: list[Json], kind: Json | None, expected: Any) -> None:
-    move = binding.next_move(of, there, kind)
-    if isinstance(move, Wait):
-        assert (move.note.reason if move.note else None) == expected
-    else:
-        assert move == expected
+def test_decision_on_a_claim(of: Json, there: list[Json], kind: Json | None, expected: Any) -> None:
+    decision = binding.decide(of, ObservedClaim(tuple(there), kind))
+    assert (decision.reason if isinstance(decision, Wait) else decision) == expected
 
 
 @pytest.mark.parametrize(
-    ("of", "its_claim", "phase"),
+    ("of", "there", "expected", "status"),
     [
-        pytest.param(volume(), None, "Available", id="nobody's"),
-        pytest.param(volume(to="data"), claim(), "Available", id="kept for a name, not taken yet"),
-        pytest.param(volume(to="data", uid="u1"), claim(volume="pv1"), "Bound", id="both agree"),
+        pytest.param(claim(), [], "patch PersistentVolumeClaim data", None, id="annotated"),
+        pytest.param(
+            claim(),
+            [volume()],
+            "patch PersistentVolume pv1, patch PersistentVolumeClaim data",
+            "Bound",
+            id="the volume is reserved first",
+        ),
+        pytest.param(
+            claim(),
+            [volume(to="data", uid="u1")],
+            "patch PersistentVolumeClaim data",
+            "Bound",
+            id="the volume is reserved already",
+        ),
+        pytest.param(
+            claim(volume="pv1", done="yes"),
+            [volume(to="data", uid="u1")],
+            None,
+            "Bound",
+            id="both are bound",
+        ),
+        pytest.param(claim(volume="pv1", done="yes"), [], None, "Lost", id="the volume is gone"),
+    ],
+)
+def test_next_move_of_a_claim(
+    of: Json, there: list[Json], expected: str | None, status: str | None
+) -> None:
+    seen = ObservedClaim(tuple(there), klass())
+    move = binding.next_move(of, seen)
+    assert (str(move) if isinstance(move, Writes) else None) == expected
+    described = binding.describe_claim(of, seen)
+    assert (described["phase"] if described else None) == status
+
+
+def test_the_capacity_of_a_claim_is_recorded_once() -> None:
+    of, there = claim(volume="pv1", done="yes"), (volume(to="data", uid="u1"),)
+    first = binding.describe_claim(of, ObservedClaim(there))
+    later = binding.describe_claim(of, ObservedClaim(there, capacity_recorded=True))
+    assert (first or {})["capacity"] == {"storage": "2Gi"}
+    assert "capacity" not in (later or {"capacity": None})
+
+
+@pytest.mark.parametrize(
+    ("of", "found", "phase"),
+    [
+        pytest.param(volume(), None, "Available", id="no claimRef"),
+        pytest.param(volume(to="data"), claim(), "Available", id="reserved by name"),
+        pytest.param(volume(to="data", uid="u1"), claim(volume="pv1"), "Bound", id="bound"),
         pytest.param(volume(to="data", uid="u1"), None, "Released", id="the claim is gone"),
         pytest.param(
             volume(to="data", uid="u0"), claim(), "Released", id="a new claim of that name"
         ),
     ],
 )
-def test_phase_of_a_volume(of: Json, its_claim: Json | None, phase: str) -> None:
-    assert binding.phase_of(of, its_claim) == phase
+def test_phase_of_a_volume(of: Json, found: Json | None, phase: str) -> None:
+    assert binding.volume_phase(of, found) == phase
 
 
-def test_a_volume_says_what_the_driver_stored() -> None:
+def test_persistent_volume_of_a_provisioned_volume() -> None:
     kind = klass(
         parameters={
             "storage": "ceph",
@@ -145,12 +212,12 @@ def test_a_volume_says_what_the_driver_stored() -> None:
         },
         reclaimPolicy="Retain",
     )
-    order = provision_request.order(claim(), kind, [{REGION: "r1"}])
-    assert (order.size, order.fs_type, order.parameters["storage"]) == (2 << 30, "xfs", "ceph")
-    assert order.parameters["csi.storage.k8s.io/pvc/name"] == "data"
-    assert not any("secret" in key or "fstype" in key for key in order.parameters)
-    stored = Stored("r1//ceph/d", 2 << 30, {"storage": "ceph"}, ({REGION: "r1"},))
-    spec = provision_request.volume(claim(), kind, order, stored, DRIVER)["spec"]
+    made = provision_request.volume_request(claim(), kind, [{REGION: "r1"}])
+    assert (made.size, made.fs_type, made.parameters["storage"]) == (2 << 30, "xfs", "ceph")
+    assert made.parameters["csi.storage.k8s.io/pvc/name"] == "data"
+    assert not any("secret" in key or "fstype" in key for key in made.parameters)
+    created = ProvisionedVolume("r1//ceph/d", 2 << 30, {"storage": "ceph"}, ({REGION: "r1"},))
+    spec = provision_request.persistent_volume(claim(), kind, made, created, DRIVER)["spec"]
     assert spec["csi"]["nodeStageSecretRef"] == {"name": "data-key", "namespace": "default"}
     assert spec["persistentVolumeReclaimPolicy"] == "Retain"
     terms = spec["nodeAffinity"]["required"]["nodeSelectorTerms"]
@@ -167,12 +234,12 @@ def node(name: str, zone: str) -> Json:
     }
 
 
-def room(zone: str, gi: int) -> Json:
+def capacity(zone: str, gi: int) -> Json:
     where = {"matchLabels": {REGION: "r1", ZONE: zone}}
     return {"storageClassName": "fast", "nodeTopology": where, "maximumVolumeSize": f"{gi}Gi"}
 
 
-def full(name: str, count: int) -> Json:
+def csi_node(name: str, count: int) -> Json:
     row = {"name": DRIVER, "allocatable": {"count": count}}
     return {"metadata": {"name": name}, "spec": {"drivers": [row]}}
 
@@ -183,8 +250,8 @@ def in_zone(zone: str) -> Json:
     return made
 
 
-def near(name: str, zone: str, to: str = "") -> Json:
-    """A volume that is there, and can be reached from one zone."""
+def available_volume(name: str, zone: str, to: str = "") -> Json:
+    """An available volume that one zone can access."""
     made = volume(name, to=to, uid="u1" if to else "")
     made["spec"]["nodeAffinity"] = provision_request.affinity([{REGION: "r1", ZONE: zone}])
     return made
@@ -197,80 +264,98 @@ POD: Json = {
         "volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}],
     },
 }
-WAITING = volumes.Waiting(claim(), WAITS)
-BARE = volumes.Waiting(claim(), WAITS | {"provisioner": binding.NO_PROVISIONER})
+WAITING = volumes.UnboundClaim(claim(), WAITS)
+BARE = volumes.UnboundClaim(claim(), WAITS | {"provisioner": binding.NO_PROVISIONER})
 
 
 @pytest.mark.parametrize(
     ("needs", "expected"),
     [
-        pytest.param(volumes.Needs(), "n1", id="no volumes: any node"),
-        pytest.param(volumes.Needs(bound=(in_zone("z2"),)), "n2", id="goes where its volume is"),
+        pytest.param(volumes.VolumeConstraints(), "n1", id="no volumes: any node"),
         pytest.param(
-            volumes.Needs(bound=(in_zone("z9"),)), volumes.CONFLICT, id="its volume is nowhere near"
+            volumes.VolumeConstraints(bound=(in_zone("z2"),)), "n2", id="the zone of its volume"
         ),
         pytest.param(
-            volumes.Needs(waiting=(WAITING,), rooms=(room("z1", 1), room("z2", 5))),
+            volumes.VolumeConstraints(bound=(in_zone("z9"),)),
+            volumes.AFFINITY_CONFLICT,
+            id="no node can access its volume",
+        ),
+        pytest.param(
+            volumes.VolumeConstraints(
+                waiting=(WAITING,), capacities=(capacity("z1", 1), capacity("z2", 5))
+            ),
             "n2",
-            id="where there is room",
+            id="where there is capacity",
         ),
-        pytest.param(volumes.Needs(waiting=(WAITING,)), volumes.NO_ROOM, id="no room anywhere"),
         pytest.param(
-            volumes.Needs(waiting=(WAITING,), there=(near("pv1", "z2"),)),
+            volumes.VolumeConstraints(waiting=(WAITING,)),
+            volumes.NO_CAPACITY,
+            id="no capacity anywhere",
+        ),
+        pytest.param(
+            volumes.VolumeConstraints(
+                waiting=(WAITING,), available=(available_volume("pv1", "z2"),)
+            ),
             "n2",
-            id="where a volume is that fits",
+            id="where an available volume fits",
         ),
         pytest.param(
-            volumes.Needs(waiting=(WAITING,), there=(near("pv1", "z2"),), rooms=(room("z1", 5),)),
-            "n1",
-            id="or where there is room for a new one",
-        ),
-        pytest.param(
-            volumes.Needs(waiting=(BARE,), rooms=(room("z1", 5),)),
-            volumes.NOT_THERE,
-            id="nobody makes volumes of the class, and none is there",
-        ),
-        pytest.param(
-            volumes.Needs(waiting=(BARE,), there=(near("pv1", "z2"),)),
-            "n2",
-            id="nobody makes volumes of the class, and one is there",
-        ),
-        pytest.param(
-            volumes.Needs(waiting=(BARE,), there=(near("pv1", "z2", "data"),)),
-            "n2",
-            id="a volume that is meant for the claim",
-        ),
-        pytest.param(
-            volumes.Needs(
-                waiting=(volumes.Waiting(claim(node="n1"), WAITS),),
-                there=(near("pv1", "z2"),),
-                rooms=(room("z1", 5),),
+            volumes.VolumeConstraints(
+                waiting=(WAITING,),
+                available=(available_volume("pv1", "z2"),),
+                capacities=(capacity("z1", 5),),
             ),
             "n1",
-            id="a volume that is being made is waited for",
+            id="or where there is capacity for a new one",
         ),
         pytest.param(
-            volumes.Needs(
+            volumes.VolumeConstraints(waiting=(BARE,), capacities=(capacity("z1", 5),)),
+            volumes.NO_VOLUME,
+            id="no provisioner and no available volume",
+        ),
+        pytest.param(
+            volumes.VolumeConstraints(waiting=(BARE,), available=(available_volume("pv1", "z2"),)),
+            "n2",
+            id="no provisioner, but an available volume",
+        ),
+        pytest.param(
+            volumes.VolumeConstraints(
+                waiting=(BARE,), available=(available_volume("pv1", "z2", "data"),)
+            ),
+            "n2",
+            id="a volume that is reserved for the claim",
+        ),
+        pytest.param(
+            volumes.VolumeConstraints(
+                waiting=(volumes.UnboundClaim(claim(node="n1"), WAITS),),
+                available=(available_volume("pv1", "z2"),),
+                capacities=(capacity("z1", 5),),
+            ),
+            "n1",
+            id="a volume that is being provisioned is waited for",
+        ),
+        pytest.param(
+            volumes.VolumeConstraints(
                 bound=(volume(to="data"),),
-                csi_nodes={"n1": full("n1", 1), "n2": full("n2", 9)},
+                csi_nodes={"n1": csi_node("n1", 1), "n2": csi_node("n2", 9)},
                 used={"n1": frozenset({"default/other"})},
             ),
             "n2",
-            id="a full node is passed over",
+            id="a node at its volume limit is skipped",
         ),
         pytest.param(
-            volumes.Needs(
+            volumes.VolumeConstraints(
                 bound=(volume(to="data"),),
-                csi_nodes={"n1": full("n1", 1)},
+                csi_nodes={"n1": csi_node("n1", 1)},
                 used={"n1": frozenset({"default/data"})},
             ),
             "n1",
-            id="a volume that is there already takes no second place",
+            id="a volume that is in use on the node counts once",
         ),
         pytest.param(
-            volumes.Needs(
+            volumes.VolumeConstraints(
                 waiting=(
-                    volumes.Waiting(
+                    volumes.UnboundClaim(
                         claim(),
                         klass(
                             allowedTopologies=[
@@ -279,19 +364,19 @@ BARE = volumes.Waiting(claim(), WAITS | {"provisioner": binding.NO_PROVISIONER})
                         ),
                     ),
                 ),
-                rooms=(room("z1", 5), room("z2", 5)),
+                capacities=(capacity("z1", 5), capacity("z2", 5)),
             ),
             "n2",
-            id="only where the class allows",
+            id="only in allowed topologies",
         ),
     ],
 )
-def test_where_a_pod_with_volumes_goes(needs: volumes.Needs, expected: str) -> None:
-    choice = plan.choose_node(POD, [node("n1", "z1"), node("n2", "z2")], [], needs.obstacle)
+def test_node_of_a_pod_with_volumes(needs: volumes.VolumeConstraints, expected: str) -> None:
+    choice = node_choice.choose_node(POD, [node("n1", "z1"), node("n2", "z2")], [], needs.obstacle)
     assert choice.node == expected or expected in choice.why
 
 
-def test_attachments_are_named_as_kubelet_names_them() -> None:
+def test_attachment_names_are_those_of_the_kubelet() -> None:
     name = storage_labels.attachment_name(DRIVER, "r1//ceph/d", "n1")
     assert name.startswith("csi-")
     assert len(name) == 68
@@ -301,25 +386,25 @@ def test_attachments_are_named_as_kubelet_names_them() -> None:
     ("phase", "place", "wanted"),
     [
         pytest.param("Running", "n1", True, id="runs"),
-        pytest.param("Pending", "", False, id="sits nowhere"),
-        pytest.param("Succeeded", "n1", False, id="is over"),
+        pytest.param("Pending", "", False, id="not scheduled"),
+        pytest.param("Succeeded", "n1", False, id="finished"),
     ],
 )
-def test_whose_volumes_are_attached(phase: str, place: str, wanted: bool) -> None:
+def test_which_pods_need_attachments(phase: str, place: str, wanted: bool) -> None:
     pod = {**POD, "spec": {**POD["spec"], "nodeName": place}, "status": {"phase": phase}}
-    assert attachdetach.wants(pod) is wanted
+    assert attachdetach.needs_volumes(pod) is wanted
 
 
 @pytest.mark.parametrize(
     ("size", "text"), [(10 << 30, "10Gi"), (512 << 20, "512Mi"), (1500, "1500")]
 )
-def test_sizes_as_people_write_them(size: int, text: str) -> None:
+def test_quantities(size: int, text: str) -> None:
     assert storage_labels.quantity(size) == text
-    assert storage_labels.size({"storage": text}) == size
+    assert storage_labels.storage_size({"storage": text}) == size
 
 
-def bringing(name: str = "web", uid: str = "u1", **template: Any) -> Json:
-    """A pod that brings one claim with it and names another."""
+def ephemeral_pod(name: str = "web", uid: str = "u1", **template: Any) -> Json:
+    """A pod with an ephemeral volume and a claim."""
     made = {"volumeClaimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"]}, **template}}
     volumes = [
         {"name": "scratch", "ephemeral": made},
@@ -330,13 +415,13 @@ def bringing(name: str = "web", uid: str = "u1", **template: Any) -> Json:
     return {"metadata": meta, "spec": {"volumes": volumes}}
 
 
-def test_a_pod_has_the_claims_it_names_and_those_it_brings() -> None:
-    assert storage_labels.claims_of(bringing()) == ["web-scratch", "kept"]
+def test_claims_of_a_pod() -> None:
+    assert storage_labels.claims_of(ephemeral_pod()) == ["web-scratch", "kept"]
 
 
-def test_a_claim_that_a_pod_brings_is_its_own_and_as_the_template_says() -> None:
-    pod = bringing(metadata={"labels": {"a": "b"}, "finalizers": ["no"]})
-    made = ephemeral.claim(pod, storage_labels.brought(pod)[0])
+def test_claim_of_an_ephemeral_volume() -> None:
+    pod = ephemeral_pod(metadata={"labels": {"a": "b"}, "finalizers": ["no"]})
+    made = ephemeral.new_claim(pod, storage_labels.ephemeral_volumes(pod)[0])
     meta = made["metadata"]
     assert (meta["name"], meta["namespace"], meta["labels"]) == (
         "web-scratch",
@@ -345,45 +430,51 @@ def test_a_claim_that_a_pod_brings_is_its_own_and_as_the_template_says() -> None
     )
     assert "finalizers" not in meta
     assert made["spec"] == {"accessModes": ["ReadWriteOnce"]}
-    assert storage_labels.misowned(pod, made) == ""
+    assert storage_labels.ownership_error(pod, made) == ""
 
 
 @pytest.mark.parametrize(
     ("pod", "named", "owner", "why"),
     [
-        pytest.param(bringing(), "web-scratch", "u1", "", id="the pod's own"),
-        pytest.param(bringing(), "kept", "", "", id="one that the pod only names"),
-        pytest.param(bringing(), "web-scratch", "", "pod is not owner", id="nobody's"),
-        pytest.param(bringing(), "web-scratch", "u0", "pod is not owner", id="of one before it"),
+        pytest.param(ephemeral_pod(), "web-scratch", "u1", "", id="the pod's own"),
+        pytest.param(
+            ephemeral_pod(), "kept", "", "", id="a claim that is not of an ephemeral volume"
+        ),
+        pytest.param(ephemeral_pod(), "web-scratch", "", "pod is not owner", id="no claimRef"),
+        pytest.param(
+            ephemeral_pod(), "web-scratch", "u0", "pod is not owner", id="of an earlier pod"
+        ),
     ],
 )
-def test_a_claim_of_the_same_name_that_is_not_the_pods_own(
+def test_an_ephemeral_volume_uses_only_the_pods_own_claim(
     pod: Json, named: str, owner: str, why: str
 ) -> None:
     owners = [{"kind": "Pod", "name": "web", "uid": owner, "controller": True}] if owner else []
     meta = {"name": named, "namespace": "default", "ownerReferences": owners}
-    found = storage_labels.misowned(pod, {"metadata": meta})
+    found = storage_labels.ownership_error(pod, {"metadata": meta})
     assert (why in found) if why else not found
 
 
 @pytest.mark.parametrize(
-    ("change", "makes"),
+    ("change", "has"),
     [
-        pytest.param({}, True, id="alive"),
-        pytest.param({"status": {"phase": "Succeeded"}}, False, id="over"),
-        pytest.param({"spec": {"volumes": []}}, False, id="brings nothing"),
+        pytest.param({}, True, id="active"),
+        pytest.param({"status": {"phase": "Succeeded"}}, False, id="finished"),
+        pytest.param({"spec": {"volumes": []}}, False, id="no ephemeral volume"),
     ],
 )
-def test_whose_claims_are_made(change: Json, makes: bool) -> None:
-    assert ephemeral.concerns(bringing() | change) is makes
+def test_which_pods_have_ephemeral_volumes(change: Json, has: bool) -> None:
+    assert ephemeral.has_ephemeral_volumes(ephemeral_pod() | change) is has
 
 
-def test_two_claims_of_a_pod_get_two_volumes() -> None:
-    waiting = tuple(volumes.Waiting(claim(name), WAITS) for name in ("one", "two", "three"))
-    needs = volumes.Needs(waiting=waiting, there=(near("pv1", "z1"), near("pv2", "z1")))
-    found = needs.ready(node("n1", "z1"))
+def test_each_claim_of_a_pod_gets_a_volume_of_its_own() -> None:
+    waiting = tuple(volumes.UnboundClaim(claim(name), WAITS) for name in ("one", "two", "three"))
+    needs = volumes.VolumeConstraints(
+        waiting=waiting, available=(available_volume("pv1", "z1"), available_volume("pv2", "z1"))
+    )
+    found = needs.assignments(node("n1", "z1"))
     assert sorted(found.values()) == ["pv1", "pv2"]
-    assert needs.ready(node("n2", "z2")) == {}
+    assert needs.assignments(node("n2", "z2")) == {}
 
 
 @pytest.mark.parametrize(
@@ -404,3 +495,126 @@ def test_a_claim_chooses_among_volumes_by_its_selector(selector: Json, fits: boo
     there["metadata"]["labels"] = {"disk": "old"}
     wants["spec"]["selector"] = selector
     assert binding.choose_static(wants, [there]) == ("pv1" if fits else "")
+
+
+# The ephemeral volume controller
+
+
+@pytest.mark.parametrize(
+    ("claims", "expected", "problems"),
+    [
+        pytest.param({}, Writes, 0, id="the claim is created"),
+        pytest.param({"web-scratch": "u1"}, Done, 0, id="it exists"),
+        pytest.param({"web-scratch": "other"}, Wait, 1, id="another owner's claim"),
+    ],
+)
+def test_next_move_of_a_pod_with_ephemeral_volumes(
+    claims: dict[str, str], expected: type, problems: int
+) -> None:
+    found: dict[str, Json | None] = {}
+    for name, uid in claims.items():
+        owner = {"kind": "Pod", "name": "web", "uid": uid, "controller": True}
+        meta = {"name": name, "namespace": "default", "ownerReferences": [owner]}
+        found[name] = {"metadata": meta}
+    assert isinstance(ephemeral.next_move(ephemeral_pod(), found), expected)
+    assert len(ephemeral.problems(ephemeral_pod(), found)) == problems
+
+
+# The attach-detach controller
+
+ON_N1: Json = {
+    "metadata": {"name": "p", "namespace": "default", "uid": "pod"},
+    "spec": {**POD["spec"], "nodeName": "n1"},
+}
+
+
+def attachment(node_name: str = "n1", **status: Any) -> Json:
+    return attachdetach.new_attachment(volume(), node_name) | {"status": status}
+
+
+def error(message: str) -> Json:
+    return {"attachError": {"message": message}}
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected", "reasons"),
+    [
+        pytest.param(
+            attachdetach.ObservedPodVolumes((volume(),)), Create, [], id="the attachment is created"
+        ),
+        pytest.param(
+            attachdetach.ObservedPodVolumes((volume(),), (attachment(),)), Wait, [], id="waits"
+        ),
+        pytest.param(
+            attachdetach.ObservedPodVolumes((volume(),), (attachment("n2", attached=True),)),
+            Wait,
+            ["FailedAttachVolume"],
+            id="attached to another node",
+        ),
+        pytest.param(
+            attachdetach.ObservedPodVolumes((volume(),), (attachment(**error("no")),)),
+            Wait,
+            ["FailedAttachVolume"],
+            id="the driver failed",
+        ),
+        pytest.param(
+            attachdetach.ObservedPodVolumes((volume(),), (attachment(attached=True),)),
+            attachdetach.AnnounceAttached,
+            ["SuccessfulAttachVolume"],
+            id="attached: reported",
+        ),
+        pytest.param(
+            attachdetach.ObservedPodVolumes(
+                (volume(),), (attachment(attached=True),), announced=frozenset({"pv1"})
+            ),
+            Done,
+            [],
+            id="reported once",
+        ),
+        pytest.param(attachdetach.ObservedPodVolumes(unbound=1), Wait, [], id="an unbound claim"),
+    ],
+)
+def test_next_move_of_a_pod_with_volumes(
+    seen: attachdetach.ObservedPodVolumes, expected: type, reasons: list[str]
+) -> None:
+    move = attachdetach.next_move(ON_N1, seen)
+    done = move.writes[0] if isinstance(move, Writes) else move
+    assert isinstance(done, expected)
+    assert [n.reason for n in attachdetach.events(ON_N1, seen, move)] == reasons
+
+
+OUT = {"key": attachdetach.OUT_OF_SERVICE}
+
+
+@pytest.mark.parametrize(
+    ("seen", "detached"),
+    [
+        pytest.param(
+            attachdetach.ObservedAttachment("data", True, (ON_N1,)), False, id="a pod needs it"
+        ),
+        pytest.param(attachdetach.ObservedAttachment("data", True), True, id="no pod needs it"),
+        pytest.param(
+            attachdetach.ObservedAttachment("data", False, (ON_N1,)),
+            True,
+            id="the node is out of service",
+        ),
+        pytest.param(attachdetach.ObservedAttachment(), True, id="the volume is gone"),
+    ],
+)
+def test_which_attachments_are_deleted(
+    seen: attachdetach.ObservedAttachment, detached: bool
+) -> None:
+    move = attachdetach.next_detach(attachment(), seen)
+    assert (isinstance(move, Writes) and isinstance(move.writes[0], Delete)) is detached
+
+
+@pytest.mark.parametrize(
+    ("found", "works"),
+    [
+        pytest.param({"spec": {}}, True, id="exists"),
+        pytest.param({"spec": {"taints": [OUT]}}, False, id="tainted"),
+        pytest.param(None, False, id="gone"),
+    ],
+)
+def test_nodes_in_service(found: Json | None, works: bool) -> None:
+    assert attachdetach.is_in_service(found) is works

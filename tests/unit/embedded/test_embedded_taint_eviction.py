@@ -1,4 +1,4 @@
-"""Taints that drive pods away: when each must go, and a node that dies on virtual time."""
+"""Taint eviction: when a pod must leave its node."""
 
 import asyncio
 from collections.abc import Iterable
@@ -8,20 +8,20 @@ from typing import Any
 import pytest
 
 from moxwell.embedded.controllermanager import resources
-from moxwell.embedded.controllermanager.nodelifecycle import taint_eviction
-from moxwell.embedded.controllermanager.nodelifecycle.controller import Evictions
-from moxwell.embedded.controllermanager.workloads import plan
+from moxwell.embedded.controllermanager.tainteviction import plan
+from moxwell.embedded.controllermanager.tainteviction.controller import TaintEvictionController
+from moxwell.embedded.controllermanager.workloads import new_pod
 from moxwell.kube.client import Kube
 from moxwell.runtime.manager import assemble
 from moxwell.runtime.reconciler import Controller
-from moxwell.runtime.settings import Settings
+from moxwell.runtime.settings import ManagerSettings
 from moxwell.testing.kube import FakeKube
 from moxwell.testing.loop import LoopClock, run_virtual
 
 Json = dict[str, Any]
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ADDED = NOW - timedelta(seconds=100)
-DEAD: Json = {
+UNREACHABLE: Json = {
     "key": "node.kubernetes.io/unreachable",
     "effect": "NoExecute",
     "timeAdded": "2025-12-31T23:58:20Z",
@@ -33,28 +33,45 @@ def pod(*tolerations: Json) -> Json:
     return {"spec": {"tolerations": list(tolerations)}}
 
 
-def bears(key: str, seconds: int | None = None, **more: Any) -> Json:
-    patience = {} if seconds is None else {"tolerationSeconds": seconds}
-    return {"key": key, "operator": "Exists", "effect": "NoExecute", **patience, **more}
+def tolerates(key: str, seconds: int | None = None, **more: Any) -> Json:
+    limit = {} if seconds is None else {"tolerationSeconds": seconds}
+    return {"key": key, "operator": "Exists", "effect": "NoExecute", **limit, **more}
 
 
 @pytest.mark.parametrize(
     "made, taints, end",
     [
         pytest.param(pod(), [], None, id="no taints"),
-        pytest.param(pod(), [DEAD], ADDED, id="not borne at all"),
+        pytest.param(pod(), [UNREACHABLE], ADDED, id="not tolerated"),
         pytest.param(
-            pod(bears(DEAD["key"], 300)), [DEAD], NOW + timedelta(seconds=200), id="for a while"
+            pod(tolerates(UNREACHABLE["key"], 300)),
+            [UNREACHABLE],
+            NOW + timedelta(seconds=200),
+            id="tolerated for a while",
         ),
-        pytest.param(pod(bears(DEAD["key"])), [DEAD], None, id="for ever"),
-        pytest.param(pod({"operator": "Exists"}), [DEAD, MINE], None, id="everything"),
-        pytest.param(pod(bears(DEAD["key"], -5)), [DEAD], ADDED, id="less than nothing is nothing"),
-        pytest.param(pod(bears(DEAD["key"], 300)), [DEAD, MINE], NOW, id="one of two is not borne"),
         pytest.param(
-            pod(bears(DEAD["key"], 900), bears("mine", 5)),
-            [DEAD, MINE],
+            pod(tolerates(UNREACHABLE["key"])), [UNREACHABLE], None, id="tolerated for ever"
+        ),
+        pytest.param(
+            pod({"operator": "Exists"}), [UNREACHABLE, MINE], None, id="everything is tolerated"
+        ),
+        pytest.param(
+            pod(tolerates(UNREACHABLE["key"], -5)),
+            [UNREACHABLE],
+            ADDED,
+            id="a negative time is none",
+        ),
+        pytest.param(
+            pod(tolerates(UNREACHABLE["key"], 300)),
+            [UNREACHABLE, MINE],
+            NOW,
+            id="one of two is not tolerated",
+        ),
+        pytest.param(
+            pod(tolerates(UNREACHABLE["key"], 900), tolerates("mine", 5)),
+            [UNREACHABLE, MINE],
             NOW + timedelta(seconds=5),
-            id="the shortest patience counts",
+            id="the shortest time counts",
         ),
         pytest.param(
             pod({"key": "mine", "value": "no", "effect": "NoExecute"}),
@@ -64,49 +81,51 @@ def bears(key: str, seconds: int | None = None, **more: Any) -> Json:
         ),
     ],
 )
-def test_choose_end(made: Json, taints: Iterable[Json], end: datetime | None) -> None:
-    assert taint_eviction.choose_end(made, list(taints), {"mine": NOW}) == end
+def test_eviction_time(made: Json, taints: Iterable[Json], end: datetime | None) -> None:
+    assert plan.eviction_time(made, list(taints), {"mine": NOW}) == end
 
 
-def test_a_daemon_stays_on_a_dead_node() -> None:
+def test_a_daemon_pod_stays_on_an_unreachable_node() -> None:
     meta = {"name": "d", "namespace": "d", "uid": "u"}
     owner: Json = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": meta}
-    made = plan.make_pod(owner, {"spec": {}}, node="n")
-    assert taint_eviction.choose_end(made, [DEAD], {}) is None
+    made = new_pod(owner, {"spec": {}}, node="n")
+    assert plan.eviction_time(made, [UNREACHABLE], {}) is None
 
 
-def test_only_taints_that_execute_drive_away() -> None:
-    node = {"spec": {"taints": [DEAD, {**MINE, "effect": "NoSchedule"}]}}
-    assert taint_eviction.expelling(node) == [DEAD]
-    assert taint_eviction.expelling(None) == []
+def test_only_no_execute_taints_evict() -> None:
+    node = {"spec": {"taints": [UNREACHABLE, {**MINE, "effect": "NoSchedule"}]}}
+    assert plan.no_execute_taints(node) == [UNREACHABLE]
+    assert plan.no_execute_taints(None) == []
 
 
-def test_pods_leave_a_tainted_node_when_their_patience_ends() -> None:
+def test_pods_are_deleted_when_their_toleration_ends() -> None:
     async def story() -> None:
         clock = LoopClock()
         fake = FakeKube(clock)
         kube = Kube(fake)
         await kube.create({"metadata": {"name": "n"}, "spec": {}}, resources.NODES)
         for name, made in (
-            ("brave", pod(bears("mine"))),
-            ("patient", pod(bears("mine", 60))),
+            ("tolerant", pod(tolerates("mine"))),
+            ("for-a-minute", pod(tolerates("mine", 60))),
             ("plain", pod()),
         ):
             spec = {**made["spec"], "nodeName": "n"}
             meta = {"name": name, "namespace": "d"}
             await kube.create({"metadata": meta, "spec": spec}, resources.PODS)
-        runtime = assemble(fake, clock, Settings(elect=False))
+        runtime = assemble(fake, clock, ManagerSettings(elect=False))
         caches = runtime.manager.caches
-        loop = Evictions(runtime.kube, clock, caches.of(resources.NODES), caches.of(resources.PODS))
-        runtime.manager.add(Controller(name="upstream.evict", reconciler=loop))
+        controller = TaintEvictionController(
+            runtime.kube, clock, caches.of(resources.NODES), caches.of(resources.PODS)
+        )
+        runtime.manager.add(Controller(name="embedded.tainteviction", reconciler=controller))
         running = asyncio.create_task(runtime.manager.run())
         await clock.sleep(1)
-        assert await there(kube) == {"brave", "patient", "plain"}
+        assert await there(kube) == {"tolerant", "for-a-minute", "plain"}
         await kube.merge(resources.NODES, "n", {"spec": {"taints": [MINE]}})
         await clock.sleep(1)
-        assert await there(kube) == {"brave", "patient"}
+        assert await there(kube) == {"tolerant", "for-a-minute"}
         await clock.sleep(61)
-        assert await there(kube) == {"brave"}
+        assert await there(kube) == {"tolerant"}
         runtime.manager.stop()
         await running
 

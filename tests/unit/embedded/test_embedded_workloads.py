@@ -1,36 +1,129 @@
-"""Workloads in small: tables of what is made, deleted and said."""
+"""Workload controllers: which pods are created and deleted, and the status of their owners."""
 
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from moxwell.embedded.controllermanager.nodelifecycle import plan as nodelife
-from moxwell.embedded.controllermanager.workloads import plan, statefulset_revisions
+from moxwell.embedded.controllermanager.daemonset import plan as daemonset
+from moxwell.embedded.controllermanager.deployment import plan as deployment
+from moxwell.embedded.controllermanager.disruption import plan as disruption
+from moxwell.embedded.controllermanager.job import plan as job
+from moxwell.embedded.controllermanager.replicaset import plan as replicaset
+from moxwell.embedded.controllermanager.statefulset import plan as statefulset
+from moxwell.embedded.controllermanager.workloads import template_hash
+from moxwell.embedded.writing import WriteMove
+from moxwell.runtime.move import Done
+from moxwell.runtime.writes import Create, Delete, Merge, Writes
 
 Json = dict[str, Any]
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
+META = {"name": "db", "namespace": "d", "uid": "u"}
+TEMPLATE: Json = {"metadata": {"labels": {"app": "db"}}, "spec": {"containers": []}}
 
 
 def pod(
-    name: str, *, ready: bool = False, node: str = "n", gone: bool = False, **meta: Any
-) -> Json:
+    name: str, *, ready: bool = False, node: str = "n", gone: bool = False, phase: str = "Running",
+    **meta: Any,
+) -> Json:  # fmt: skip
     conditions = [{"type": "Ready", "status": str(ready)}]
     extra = {"deletionTimestamp": "x"} if gone else {}
     return {
         "metadata": {"name": name, **meta, **extra},
         "spec": {"nodeName": node} if node else {},
-        "status": {"phase": "Running", "conditions": conditions},
+        "status": {"phase": phase, "conditions": conditions},
     }
 
 
+def owner(kind: str, **spec: Any) -> Json:
+    body = {"template": TEMPLATE, "selector": {"matchLabels": {"app": "db"}}, **spec}
+    return {"apiVersion": "apps/v1", "kind": kind, "metadata": META, "spec": body}
+
+
 def stateful(replicas: int, **spec: Any) -> Json:
-    meta = {"name": "db", "namespace": "d", "uid": "u"}
-    return {"metadata": meta, "spec": {"replicas": replicas, **spec}}
+    return owner("StatefulSet", replicas=replicas, **spec)
+
+
+def kinds(move: WriteMove) -> list[type]:
+    return [type(w) for w in move.writes] if isinstance(move, Writes) else []
+
+
+# Deployments
+
+
+def replica_set(of: Json, replicas: int, *, old: bool = False) -> Json:
+    made = deployment.new_set(of, replicas, 1)
+    if old:
+        made["metadata"]["labels"] = {}
+        made["metadata"]["name"] = "db-old"
+    counts = {"replicas": replicas, "availableReplicas": replicas, "readyReplicas": replicas}
+    return made | {"status": counts}
 
 
 @pytest.mark.parametrize(
-    "owner, pods, ordinal",
+    ("of", "sets", "expected"),
+    [
+        pytest.param(owner("Deployment", replicas=2), [], [Create, Merge], id="created and scaled"),
+        pytest.param(owner("Deployment", replicas=2), [2], [], id="nothing to do"),
+        pytest.param(owner("Deployment", replicas=3), [2], [Merge], id="scaled"),
+        pytest.param(
+            owner("Deployment", replicas=2, revisionHistoryLimit=0),
+            [2, -1],
+            [Delete],
+            id="an empty old set is deleted",
+        ),
+    ],
+)
+def test_next_move_of_a_deployment(of: Json, sets: list[int], expected: list[type]) -> None:
+    there = [replica_set(of, max(0, n), old=n < 0) for n in sets]
+    move = deployment.next_move(of, there)
+    assert kinds(move) == expected
+    assert expected or move == Done()
+
+
+def test_status_of_a_deployment() -> None:
+    of = owner("Deployment", replicas=2)
+    status = deployment.describe(of, [replica_set(of, 1)])
+    assert (status["availableReplicas"], status["unavailableReplicas"]) == (1, 1)
+    assert status["conditions"][0]["reason"] == "MinimumReplicasUnavailable"
+
+
+def test_equal_templates_have_equal_hashes() -> None:
+    one, two = {"a": 1, "b": {"c": 2}}, {"b": {"c": 2}, "a": 1}
+    assert template_hash(one) == template_hash(two)
+    assert template_hash(one) != template_hash({"a": 2})
+
+
+# ReplicaSets
+
+
+@pytest.mark.parametrize(
+    ("replicas", "pods", "expected"),
+    [
+        pytest.param(2, [], [Create, Create], id="both are missing"),
+        pytest.param(1, [pod("a")], [], id="enough"),
+        pytest.param(1, [pod("a", gone=True)], [Create], id="one that is deleted is replaced"),
+        pytest.param(1, [pod("a"), pod("b")], [Delete], id="one too many"),
+    ],
+)
+def test_next_move_of_a_replica_set(replicas: int, pods: list[Json], expected: list[type]) -> None:
+    assert kinds(replicaset.next_move(owner("ReplicaSet", replicas=replicas), pods)) == expected
+
+
+def test_surplus_pods_are_unscheduled_then_unready_then_young() -> None:
+    pods = [
+        pod("old", ready=True, creationTimestamp="1"),
+        pod("young", ready=True, creationTimestamp="2"),
+        pod("unready", creationTimestamp="1"),
+        pod("unscheduled", node=""),
+        pod("deleted", gone=True),
+    ]
+    assert replicaset.surplus_pods(pods, 3) == ("unscheduled", "unready", "young")
+
+
+# StatefulSets
+
+
+@pytest.mark.parametrize(
+    "of, pods, ordinal",
     [
         pytest.param(stateful(2), [], 0, id="the first"),
         pytest.param(stateful(2), [pod("db-0")], None, id="waits for the first to be ready"),
@@ -41,31 +134,90 @@ def stateful(replicas: int, **spec: Any) -> Json:
         ),
     ],
 )
-def test_next_ordinal(owner: Json, pods: list[Json], ordinal: int | None) -> None:
-    assert plan.next_ordinal(owner, pods) == ordinal
+def test_next_ordinal(of: Json, pods: list[Json], ordinal: int | None) -> None:
+    assert statefulset.next_ordinal(of, pods) == ordinal
 
 
-def test_the_highest_ordinals_go_first() -> None:
+def test_the_highest_ordinals_are_deleted_first() -> None:
     pods = [pod(f"db-{i}") for i in range(4)]
-    assert plan.excess_ordinals(stateful(2), pods) == ("db-3", "db-2")
+    assert statefulset.surplus_pods(stateful(2), pods) == ("db-3", "db-2")
+    assert kinds(statefulset.next_move(stateful(2), pods)) == [Delete]
 
 
 def test_a_claim_is_named_for_its_pod() -> None:
     template = {"metadata": {"name": "data"}, "spec": {"a": 1}}
-    claims, volumes = plan.claims_of(stateful(1, volumeClaimTemplates=[template]), 2)
+    of = stateful(1, volumeClaimTemplates=[template])
+    claims, volumes = statefulset.new_claims(of, 2)
     assert claims[0]["metadata"] == {"name": "data-db-2", "namespace": "d"}
     assert volumes == [{"name": "data", "persistentVolumeClaim": {"claimName": "data-db-2"}}]
+    assert kinds(statefulset.next_move(of, [])) == [Create, Create]
 
 
-def test_the_least_loss_leaves_first() -> None:
-    pods = [
-        pod("old", ready=True, creationTimestamp="1"),
-        pod("young", ready=True, creationTimestamp="2"),
-        pod("sick", creationTimestamp="1"),
-        pod("homeless", node=""),
-        pod("leaving", gone=True),
-    ]
-    assert plan.pods_to_leave(pods, 3) == ("homeless", "sick", "young")
+def member(number: int, of: Json, *, ready: bool = True, old: bool = False) -> Json:
+    revision = "db-older" if old else statefulset.revision(of)
+    return pod(f"db-{number}", ready=ready, labels={statefulset.REVISION: revision})
+
+
+@pytest.mark.parametrize(
+    ("pods", "strategy", "replaced"),
+    [
+        pytest.param(((True, False), (True, False)), {}, (), id="all of the template"),
+        pytest.param(((True, True), (True, True)), {}, ("db-1", "db-0"), id="the highest first"),
+        pytest.param(((True, True), (False, False)), {}, (), id="none while a new one starts"),
+        pytest.param(((True, True),), {}, (), id="none while one is missing"),
+        pytest.param(((True, True), (True, True)), {"type": "OnDelete"}, (), id="on delete"),
+        pytest.param(
+            ((True, True), (True, True)), {"rollingUpdate": {"partition": 1}}, ("db-1",),
+            id="those below the partition stay",
+        ),
+    ],
+)  # fmt: skip
+def test_a_rolling_update_replaces_pods_from_the_highest_ordinal(
+    pods: tuple[tuple[bool, bool], ...], strategy: Json, replaced: tuple[str, ...]
+) -> None:
+    of = stateful(2, updateStrategy=strategy)
+    there = tuple(member(n, of, ready=ready, old=old) for n, (ready, old) in enumerate(pods))
+    assert statefulset.outdated_pods(of, there) == replaced
+    status = statefulset.describe(of, there)
+    assert status["updatedReplicas"] == sum(not old for _, old in pods)
+    outdated = any(old for _, old in pods)
+    current = "db-older" if outdated else status["updateRevision"]
+    assert status["currentRevision"] == current
+
+
+# DaemonSets, Jobs, PodDisruptionBudgets
+
+
+@pytest.mark.parametrize(
+    ("nodes", "pods", "expected"),
+    [
+        pytest.param({"n", "m"}, (), [Create, Create], id="one for each node"),
+        pytest.param({"n"}, (pod("a"),), [], id="nothing to do"),
+        pytest.param(set(), (pod("a"),), [Delete], id="its node is gone"),
+    ],
+)
+def test_next_move_of_a_daemon_set(
+    nodes: set[str], pods: tuple[Json, ...], expected: list[type]
+) -> None:
+    seen = daemonset.ObservedDaemonSet(frozenset(nodes), pods)
+    assert kinds(daemonset.next_move(owner("DaemonSet"), seen)) == expected
+    status = daemonset.describe(owner("DaemonSet"), seen)
+    assert status["desiredNumberScheduled"] == len(nodes)
+
+
+@pytest.mark.parametrize(
+    ("spec", "pods", "created", "complete"),
+    [
+        pytest.param({}, [], 1, False, id="the first"),
+        pytest.param({"completions": 3, "parallelism": 2}, [], 2, False, id="in parallel"),
+        pytest.param({}, [pod("a")], 0, False, id="runs"),
+        pytest.param({}, [pod("a", phase="Failed")], 1, False, id="again after a failure"),
+        pytest.param({}, [pod("a", phase="Succeeded")], 0, True, id="complete"),
+    ],
+)
+def test_next_move_of_a_job(spec: Json, pods: list[Json], created: int, complete: bool) -> None:
+    assert len(kinds(job.next_move(owner("Job", **spec), pods))) == created
+    assert ("conditions" in job.describe(owner("Job", **spec), pods)) is complete
 
 
 @pytest.mark.parametrize(
@@ -73,80 +225,11 @@ def test_the_least_loss_leaves_first() -> None:
     [
         pytest.param({"minAvailable": 2}, 1, id="at least two"),
         pytest.param({"minAvailable": "100%"}, 0, id="all of them"),
-        pytest.param({"maxUnavailable": 2}, 2, id="two may be away"),
+        pytest.param({"maxUnavailable": 2}, 2, id="two may be unavailable"),
         pytest.param({"maxUnavailable": "50%"}, 2, id="half, rounded up"),
     ],
 )
-def test_a_budget_allows(spec: Json, allowed: int) -> None:
+def test_disruptions_allowed(spec: Json, allowed: int) -> None:
     pods = [pod(str(i), ready=True) for i in range(3)]
-    assert plan.budget_status({"metadata": {}, "spec": spec}, pods)["disruptionsAllowed"] == allowed
-
-
-def test_equal_templates_have_one_name() -> None:
-    one, two = {"a": 1, "b": {"c": 2}}, {"b": {"c": 2}, "a": 1}
-    assert plan.template_hash(one) == plan.template_hash(two)
-    assert plan.template_hash(one) != plan.template_hash({"a": 2})
-
-
-def lease(age: float) -> Json:
-    return {"spec": {"renewTime": (NOW - timedelta(seconds=age)).isoformat()}}
-
-
-NODE: Json = {"metadata": {"name": "n", "creationTimestamp": NOW.isoformat()}, "spec": {}}
-
-
-@pytest.mark.parametrize(
-    "age, silent",
-    [
-        pytest.param(5, False, id="just spoke"),
-        pytest.param(41, True, id="silent"),
-        pytest.param(None, False, id="new, no lease yet"),
-    ],
-)
-def test_judge(age: float | None, silent: bool) -> None:
-    verdict = nodelife.judge(NODE, None if age is None else lease(age), NOW)
-    assert verdict.silent == silent
-    assert verdict.again > 0
-
-
-def test_taints_come_and_go() -> None:
-    silent = nodelife.taints(NODE, NOW, silent=True)
-    assert [t["effect"] for t in silent] == ["NoSchedule", "NoExecute"]
-    tainted = NODE | {"spec": {"taints": silent}}
-    later = NOW + timedelta(minutes=1)
-    assert nodelife.taints(tainted, later, silent=True) == silent, "the time is that of the first"
-    assert nodelife.taints(tainted, later, silent=False) == []
-
-
-def _member(number: int, owner: Json, *, ready: bool = True, old: bool = False) -> Json:
-    revision = "db-older" if old else statefulset_revisions.revision(owner)
-    conditions = [{"type": "Ready", "status": str(ready)}]
-    meta = {"name": f"db-{number}", "labels": {statefulset_revisions.REVISION: revision}}
-    return {"metadata": meta, "status": {"phase": "Running", "conditions": conditions}}
-
-
-@pytest.mark.parametrize(
-    ("pods", "strategy", "leaving"),
-    [
-        pytest.param(((True, False), (True, False)), {}, (), id="all of the template"),
-        pytest.param(((True, True), (True, True)), {}, ("db-1", "db-0"), id="the highest first"),
-        pytest.param(((True, True), (False, False)), {}, (), id="while a new one starts, nobody"),
-        pytest.param(((True, True),), {}, (), id="while one is missing, nobody"),
-        pytest.param(
-            ((True, True), (True, True)), {"type": "OnDelete"}, (), id="only when deleted by hand"
-        ),
-        pytest.param(
-            ((True, True), (True, True)), {"rollingUpdate": {"partition": 1}}, ("db-1",),
-            id="those below the partition stay",
-        ),
-    ],
-)  # fmt: skip
-def test_a_stateful_set_rolls_from_the_end(
-    pods: tuple[tuple[bool, bool], ...], strategy: dict[str, Any], leaving: tuple[str, ...]
-) -> None:
-    spec = {"replicas": 2, "template": {"spec": {}}, "updateStrategy": strategy}
-    owner = {"metadata": {"name": "db"}, "spec": spec}
-    there = [_member(n, owner, ready=ready, old=old) for n, (ready, old) in enumerate(pods)]
-    assert statefulset_revisions.outdated(owner, there) == leaving
-    status = statefulset_revisions.status(owner, there)
-    assert status["updatedReplicas"] == sum(not old for _, old in pods)
+    status = disruption.describe({"metadata": {}, "spec": spec}, pods)
+    assert status["disruptionsAllowed"] == allowed

@@ -1,9 +1,9 @@
 """
-The embedded stage for stories of machines: our API, the stand-ins and lab guests, no sockets.
+An environment for machine stories in one process: embedded API server, controllers, lab guests.
 
-In: a world text. Out: a :class:`Stage` on virtual time. One API is both the management cluster and
-the one that guests join, as on the genuine stage; guests come in as strangers and must prove
-themselves with their bootstrap token, then with the certificate that was signed for them.
+It runs on virtual time and without sockets. One API is both the management cluster and the cluster
+that guests join. Guests authenticate with their bootstrap token, then with the certificate that was
+signed for them.
 """
 
 import asyncio
@@ -22,34 +22,34 @@ from moxwell.api import registry
 from moxwell.api.capi.controlplane import KamajiControlPlane
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachine
-from moxwell.api.requests import Handler, Request, Response, User
-from moxwell.controllers.infra.region_registry import RegionBook
+from moxwell.api.requests import Handler, Request, Response, UserInfo
+from moxwell.bootstrap import kubeadm
+from moxwell.controllers.infra.region_registry import RegionRegistry
 from moxwell.controllers.infra.setup import add_infra
 from moxwell.embedded.apiserver.auth import bootstrap_tokens
-from moxwell.embedded.apiserver.auth.ca import Authority
-from moxwell.embedded.apiserver.server import Store
+from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.embedded.clusterapi import setup
-from moxwell.embedded.clusterapi.tenant_clients import Tenants
-from moxwell.embedded.controlplanes.inprocess import hosted_loops
+from moxwell.embedded.controlplanes.inprocess import hosted_controllers
 from moxwell.kube.client import Kube
-from moxwell.kube.kubeconfig import Access
-from moxwell.lab.guests import kubeadm
-from moxwell.lab.guests.guest_runner import Guests
+from moxwell.kube.kubeconfig import ApiAccess
+from moxwell.lab.guests.guest_runner import GuestRunner
 from moxwell.lab.proxmox.engine import Engine
+from moxwell.pki.folder import CertificateAuthority
 from moxwell.pve.regions import Regions
-from moxwell.pve.reservations import Ledger
+from moxwell.pve.reservations import Reservations
 from moxwell.runtime.manager import Manager, assemble
+from moxwell.runtime.tenant_clients import TenantClients
 from moxwell.testing.cached_worlds import fresh_regions, open_store
 from moxwell.testing.loop import LoopClock
-from moxwell.testing.machine_stories import Stage
+from moxwell.testing.machine_stories import StoryEnvironment
 from moxwell.testing.pve import SimTransport
-from moxwell.testing.reconcile import Wires
-from moxwell.testing.region_contents import furnish
+from moxwell.testing.reconcile import EffectCounter
+from moxwell.testing.region_contents import add_foreign_objects
 from moxwell.testing.two_regions import SETTINGS, TOKEN, TOKEN_SECRET, WORLD, configs
 
 HOST, PORT = "127.0.0.1", 6443
 PATIENCE_SECONDS = 1800.0
-ANONYMOUS = User(name="system:anonymous", groups=("system:unauthenticated",))
+ANONYMOUS = UserInfo(name="system:anonymous", groups=("system:unauthenticated",))
 KUBECONFIG = f"""
 clusters: [{{name: t, cluster: {{server: "https://{HOST}:{PORT}"}}}}]
 users: [{{name: u, user: {{token: admin}}}}]
@@ -59,36 +59,36 @@ current-context: c
 
 
 @dataclass(frozen=True)
-class _Door:
-    """The API as somebody from outside meets it: nobody is believed without proof."""
+class _AuthenticatedApi:
+    """The API as a guest reaches it: every request is authenticated."""
 
-    store: Store
-    access: Access
+    store: EmbeddedApiServer
+    access: ApiAccess
 
     async def handle(self, request: Request) -> Response:
         return await self.store.handle(replace(request, user=await self._user()))
 
-    async def _user(self) -> User:
+    async def _user(self) -> UserInfo:
         identity = await self.access.credentials.identity()
         if identity.certificate:
             subject = x509.load_pem_x509_certificate(identity.certificate.encode()).subject
             name = subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
             groups = subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
-            said = tuple(str(g.value) for g in groups)
-            return User(name=str(name), groups=(*said, "system:authenticated"))
+            names = tuple(str(g.value) for g in groups)
+            return UserInfo(name=str(name), groups=(*names, "system:authenticated"))
         token = identity.authorization.reveal.removeprefix("Bearer ")
         core = self.store.core
-        return bootstrap_tokens.prove(token, core.state, core.clock) or ANONYMOUS
+        return bootstrap_tokens.authenticate(token, core.cache, core.clock) or ANONYMOUS
 
 
 @dataclass
-class EmbeddedWorld:
-    """What survives the death of the program: the API with its nodes, the regions, the guests."""
+class EmbeddedEnvironment:
+    """What survives a crash of the program: the API with its nodes, the regions, the guests."""
 
     clock: LoopClock
-    store: Store
+    store: EmbeddedApiServer
     engine: Engine
-    stage: Stage
+    stage: StoryEnvironment
     tasks: list[asyncio.Task[Any]]
 
     async def close(self) -> None:
@@ -99,28 +99,28 @@ class EmbeddedWorld:
         await self.store.stop()
 
 
-async def make_world(world: str = WORLD) -> EmbeddedWorld:
-    """A fresh world, with guests that can live in it and nobody who makes any."""
+async def create_environment(world: str = WORLD) -> EmbeddedEnvironment:
+    """A new environment without the program; nothing creates guests yet."""
     clock = LoopClock()
     store = open_store(clock)
     await store.start()
     with tempfile.TemporaryDirectory() as folder:
-        authority = Authority(Path(folder), clock)
+        authority = CertificateAuthority(Path(folder), clock.now)
         ca, key = authority.certificate, (Path(folder) / "ca.key").read_bytes()
-    guests = Guests(lambda access: _Door(store, access), clock)
-    engine = Engine(fresh_regions(world), clock, inside=guests)
+    guests = GuestRunner(lambda access: _AuthenticatedApi(store, access), clock)
+    engine = Engine(fresh_regions(world), clock, guest_os=guests)
     kube = Kube(store, manager="user")
     for obj in kubeadm.bootstrap_objects(f"https://{HOST}:{PORT}", ca.decode(), "{}"):
         await kube.apply(obj, kubeadm.RESOURCES[obj["kind"]], manager="kubeadm", force=True)
-    stage = Stage(
+    stage = StoryEnvironment(
         kube, engine, _applier(kube), ca, key, KUBECONFIG.encode(), PORT, PATIENCE_SECONDS
     )
-    loops = hosted_loops(store, authority, clock)
-    tasks = [asyncio.create_task(work) for work in (guests.run(), loops.run())]
+    controllers = hosted_controllers(store, authority, clock)
+    tasks = [asyncio.create_task(work) for work in (guests.run(), controllers.run())]
     transport = SimTransport(engine, "north", token=f"{TOKEN}={TOKEN_SECRET}")
-    await furnish(engine.desks["north"].region, transport)
-    await asyncio.sleep(60)  # the regions' own loops come to rest
-    return EmbeddedWorld(clock, store, engine, stage, tasks)
+    await add_foreign_objects(engine.runtimes["north"].region, transport)
+    await asyncio.sleep(60)  # until the simulated regions are quiet
+    return EmbeddedEnvironment(clock, store, engine, stage, tasks)
 
 
 def _applier(kube: Kube) -> Callable[[str], Any]:
@@ -133,43 +133,45 @@ def _applier(kube: Kube) -> Callable[[str], Any]:
     return apply
 
 
-def make_program(world: EmbeddedWorld, wires: Wires | None = None) -> Manager:
-    """One life of ours: the infrastructure and the stand-ins for Cluster API."""
-    cut, clock = wires or Wires(), world.clock
-    handler: Handler = cut.kube(world.store)
+def create_program(
+    environment: EmbeddedEnvironment, counter: EffectCounter | None = None
+) -> Manager:
+    """The program under test: the infrastructure provider and the embedded Cluster API."""
+    effects, clock = counter or EffectCounter(), environment.clock
+    handler: Handler = effects.kube(environment.store)
     runtime = assemble(handler, clock, SETTINGS)
-    known = configs(*world.engine.desks)
+    known = configs(*environment.engine.runtimes)
     token = f"{TOKEN}={TOKEN_SECRET}"
     regions = Regions(
         known,
         clock,
-        connect=lambda c: cut.pve(SimTransport(world.engine, c.region, token=token)),
+        connect=lambda c: effects.pve(SimTransport(environment.engine, c.region, token=token)),
     )
-    add_infra(runtime, clock, regions, Ledger(), book=RegionBook(regions, known))
+    add_infra(runtime, clock, regions, Reservations(), registry=RegionRegistry(regions, known))
     for controller in setup.controllers(
         runtime.kube,
         runtime.manager.caches,
         clock,
-        Tenants(runtime.kube, lambda access: handler, clock),
+        TenantClients(runtime.kube, lambda access: handler, clock),
         resources=[k.resource for k in registry.KINDS if k.declared.storage],
         infrastructure=(ProxmoxCluster, ProxmoxMachine),
         control_planes=(KamajiControlPlane,),
     ):
         runtime.manager.add(controller)
-    runtime.manager.also("pve", regions.run)
+    runtime.manager.add_loop("pve", regions.run)
     return runtime.manager
 
 
 @asynccontextmanager
-async def embedded_stage(world: str = WORLD) -> AsyncIterator[Stage]:
-    """A fresh stage with everything running."""
-    made = await make_world(world)
-    manager = make_program(made)
+async def embedded_environment(world: str = WORLD) -> AsyncIterator[StoryEnvironment]:
+    """A new environment with the program running."""
+    created = await create_environment(world)
+    manager = create_program(created)
     running = asyncio.create_task(manager.run())
     try:
-        yield made.stage
+        yield created.stage
     finally:
         manager.stop()
         with suppress(asyncio.CancelledError):
             await running
-        await made.close()
+        await created.close()

@@ -1,0 +1,254 @@
+"""The Machine controller: links, node, drain, order of deletion, status without own status."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from moxwell.api.capi.core import Machine
+from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.embedded.clusterapi.machine.describe import describe
+from moxwell.embedded.clusterapi.machine.plan import (
+    DETACH_STARTED,
+    DRAIN_STARTED,
+    NODE_NAME,
+    DeleteNode,
+    Drain,
+    InitializeNode,
+    MachineMove,
+    ObservedMachine,
+    next_move,
+    stamp,
+)
+from moxwell.embedded.clusterapi.machine.see import must_be_evicted
+from moxwell.embedded.clusterapi.references import ReferencedObject
+from moxwell.runtime.move import Done, Wait
+from moxwell.runtime.writes import Writes
+
+Json = dict[str, Any]
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+LONG_AGO = stamp(NOW - timedelta(hours=1))
+OWNER = {"uid": "m", "controller": True, "kind": "Machine", "name": "m", "apiVersion": "x"}
+
+
+def machine(
+    *, deleting: bool = False, annotations: Json | None = None, provider: str = "p", **deletion: Any
+) -> Machine:
+    meta: Json = {
+        "name": "m",
+        "namespace": "team",
+        "uid": "m",
+        "annotations": annotations or {},
+        "labels": {"node-role.kubernetes.io/worker": "", "team": "a"},
+    }
+    meta |= {"deletionTimestamp": LONG_AGO} if deleting else {}
+    spec = {
+        "clusterName": "c1",
+        "bootstrap": {"dataSecretName": "s"},
+        "providerID": provider,
+        "deletion": deletion,
+    }
+    return msgspec.convert({"metadata": meta, "spec": spec}, Machine)
+
+
+def part(*, ready: bool = True, deleting: bool = False, owned: bool = True) -> ReferencedObject:
+    meta: Json = {"name": "m", "namespace": "team", "uid": "i", "resourceVersion": "1"}
+    if owned:
+        meta |= {"ownerReferences": [OWNER], "labels": {"cluster.x-k8s.io/cluster-name": "c1"}}
+    meta |= {"deletionTimestamp": LONG_AGO} if deleting else {}
+    address = {"type": "InternalIP", "address": "10.0.0.5"}
+    status = {"initialization": {"provisioned": ready}, "addresses": [address]}
+    body = {"metadata": meta, "spec": {"providerID": "p"}, "status": status}
+    return ReferencedObject(ProxmoxMachine.resource, body)
+
+
+def node(*, initialized: bool = True) -> Json:
+    taints = [] if initialized else [{"key": "node.cluster.x-k8s.io/uninitialized"}]
+    labels = {"node-role.kubernetes.io/worker": ""}
+    ready = {"type": "Ready", "status": "True"}
+    return {
+        "metadata": {"name": "n1", "labels": labels},
+        "spec": {"taints": taints},
+        "status": {"conditions": [ready], "nodeInfo": {"kubeletVersion": "v1"}},
+    }
+
+
+def seen(**more: Any) -> ObservedMachine:
+    return ObservedMachine(now=NOW, **more)
+
+
+KNOWN = {NODE_NAME: "n1"}
+PODS = (("default", "web"),)
+
+
+@pytest.mark.parametrize(
+    ("obj", "observed", "expected"),
+    [
+        pytest.param(machine(), seen(), "WaitingForInfrastructure", id="no infrastructure yet"),
+        pytest.param(
+            machine(provider=""),
+            seen(infrastructure=part()),
+            Writes,
+            id="provider ID is copied",
+        ),
+        pytest.param(
+            machine(), seen(infrastructure=part(owned=False)), Writes, id="the object is adopted"
+        ),
+        pytest.param(machine(), seen(infrastructure=part()), "WaitingForNode", id="no node yet"),
+        pytest.param(
+            machine(),
+            seen(infrastructure=part(), node=node(initialized=False)),
+            InitializeNode,
+            id="a new node is initialized",
+        ),
+        pytest.param(
+            machine(),
+            seen(infrastructure=part(), node=node()),
+            InitializeNode,
+            id="the name of the node is recorded",
+        ),
+        pytest.param(
+            machine(annotations=KNOWN), seen(infrastructure=part(), node=node()), Done, id="done"
+        ),
+    ],
+)
+def test_next_move(obj: Machine, observed: ObservedMachine, expected: Any) -> None:
+    check(next_move(obj, observed), expected)
+
+
+def check(move: MachineMove, expected: Any) -> None:
+    if isinstance(expected, str):
+        assert getattr(move, "reason", "") == expected
+    else:
+        assert isinstance(move, expected)
+
+
+@pytest.mark.parametrize(
+    ("obj", "observed", "expected"),
+    [
+        pytest.param(
+            machine(deleting=True),
+            seen(infrastructure=part(), node=node(), pods=PODS),
+            Drain,
+            id="pods are evicted first",
+        ),
+        pytest.param(
+            machine(
+                deleting=True, annotations={DRAIN_STARTED: LONG_AGO}, nodeDrainTimeoutSeconds=60
+            ),
+            seen(infrastructure=part(), node=node(), pods=PODS),
+            "WaitingForInfrastructureDeletion",
+            id="no longer than the drain timeout",
+        ),
+        pytest.param(
+            machine(deleting=True),
+            seen(infrastructure=part(), node=node(), attachments=1),
+            Writes,
+            id="the wait for volumes is recorded",
+        ),
+        pytest.param(
+            machine(deleting=True, annotations={DETACH_STARTED: LONG_AGO}),
+            seen(infrastructure=part(), node=node(), attachments=1),
+            Wait,
+            id="then volumes must be detached",
+        ),
+        pytest.param(
+            machine(
+                deleting=True,
+                annotations={DETACH_STARTED: LONG_AGO},
+                nodeVolumeDetachTimeoutSeconds=60,
+            ),
+            seen(infrastructure=part(), node=node(), attachments=1),
+            "WaitingForInfrastructureDeletion",
+            id="no longer than the detach timeout",
+        ),
+        pytest.param(
+            machine(deleting=True, annotations=KNOWN),
+            seen(infrastructure=part(), tenant_answers=False),
+            "WaitingForCluster",
+            id="a node that cannot be drained is waited for",
+        ),
+        pytest.param(
+            machine(deleting=True),
+            seen(infrastructure=part(), tenant_answers=False),
+            "WaitingForInfrastructureDeletion",
+            id="a machine that never had a node is deleted",
+        ),
+        pytest.param(
+            machine(deleting=True, annotations=KNOWN),
+            seen(infrastructure=part(), cluster_deleting=True, pods=PODS),
+            "WaitingForInfrastructureDeletion",
+            id="nothing is drained when the cluster is deleted",
+        ),
+        pytest.param(
+            machine(deleting=True),
+            seen(bootstrap=part(deleting=True)),
+            "WaitingForBootstrapDeletion",
+            id="the bootstrap configuration is deleted second",
+        ),
+        pytest.param(machine(deleting=True), seen(node=node()), DeleteNode, id="then the Node"),
+        pytest.param(machine(deleting=True), seen(), Done, id="then nothing is left"),
+    ],
+)
+def test_next_move_of_a_deletion(obj: Machine, observed: ObservedMachine, expected: Any) -> None:
+    check(next_move(obj, observed), expected)
+
+
+@pytest.mark.parametrize(
+    ("obj", "observed", "phase", "ready", "node_name"),
+    [
+        pytest.param(machine(), seen(), "Provisioning", "False", None, id="provisioning"),
+        pytest.param(
+            machine(), seen(infrastructure=part()), "Provisioned", "False", None, id="no node yet"
+        ),
+        pytest.param(
+            machine(), seen(infrastructure=part(), node=node()), "Running", "True", "n1", id="runs"
+        ),
+        pytest.param(
+            machine(annotations=KNOWN),
+            seen(infrastructure=part(), tenant_answers=False),
+            "Provisioned",
+            "Unknown",
+            "n1",
+            id="an unreachable cluster keeps the recorded node",
+        ),
+        pytest.param(machine(deleting=True), seen(), "Deleting", "False", None, id="deleted"),
+    ],
+)
+def test_status(
+    obj: Machine, observed: ObservedMachine, phase: str, ready: str, node_name: str | None
+) -> None:
+    status = describe(obj, observed, next_move(obj, observed))
+    assert status.phase == phase
+    assert {c.type: c.status for c in status.conditions}["Ready"] == ready
+    assert (status.node_ref.name if status.node_ref else None) == node_name
+
+
+def test_the_start_of_a_drain_is_recorded_in_the_move_and_in_the_status() -> None:
+    obj = machine(deleting=True)
+    observed = seen(infrastructure=part(), node=node(), pods=PODS)
+    move = next_move(obj, observed)
+    assert isinstance(move, Drain)
+    assert move.record is not None
+    assert move.record.change == {"metadata": {"annotations": {DRAIN_STARTED: stamp(NOW)}}}
+    deletion = describe(obj, observed, move).deletion
+    assert deletion is not None
+    assert deletion.node_drain_start_time == NOW
+
+
+@pytest.mark.parametrize(
+    ("change", "evicted"),
+    [
+        pytest.param({}, True, id="an ordinary pod"),
+        pytest.param({"status": {"phase": "Succeeded"}}, False, id="finished"),
+        pytest.param(
+            {"metadata": {"ownerReferences": [{"kind": "DaemonSet"}]}}, False, id="a daemon"
+        ),
+        pytest.param(
+            {"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}}, False, id="static"
+        ),
+    ],
+)
+def test_which_pods_are_evicted(change: Json, evicted: bool) -> None:
+    assert must_be_evicted({"metadata": {}} | change) is evicted
