@@ -17,7 +17,7 @@ from moxwell.testing import csi_calls as calls
 from moxwell.testing.csi import CsiEnvironment
 from moxwell.testing.csi_kill import KilledJournal, check_single_attachment
 from moxwell.testing.loop import LoopClock, run_virtual
-from moxwell.testing.reconcile import Ending, EffectCounter
+from moxwell.testing.reconcile import EffectCounter, Ending
 
 
 def pv(handle: str) -> dict[str, Any]:
@@ -58,21 +58,21 @@ class MigrationRun:
         await Kube(self.store).create(pv(volume.volume_id), VOLUMES)
         await Kube(self.store).create(CLAIM, CLAIMS)
 
-    async def process_run(self, wires: EffectCounter) -> bool:
+    async def process_run(self, effects: EffectCounter) -> bool:
         """Run the migration in one process; returns whether it completed."""
-        self.env.wires = wires
-        journal = KilledJournal(self.file, wires)
+        self.env.effects = effects
+        journal = KilledJournal(self.file, effects)
         async with self.env.running(journal=journal, regions=("r1",)):
-            kube = Kube(wires.kube(self.store))
+            kube = Kube(effects.kube(self.store))
             moving = asyncio.create_task(Migration(self.env.driver, kube).run(*WHERE))
-            killed = asyncio.create_task(wires.killed.wait())
+            killed = asyncio.create_task(effects.killed.wait())
             await asyncio.wait({moving, killed}, return_when=asyncio.FIRST_COMPLETED)
-            ended = moving.done() and not wires.killed.is_set()
+            ended = moving.done() and not effects.killed.is_set()
             for task in (moving, killed):
                 task.cancel()
             await asyncio.wait({moving, killed})
             problem = moving.exception() if ended else None
-        await wires.served()
+        await effects.served()
         check_single_attachment(self.env)
         if problem is not None and not isinstance(problem, MoxwellError):
             raise problem

@@ -1,9 +1,8 @@
 """
-A node with real disks: files behind loop devices that say a volume's WWN and serial.
+A Node service with real disks: files on loop devices with the WWN and serial of volumes.
 
-In: names of volumes. Out: :class:`Loops`, the disks of a guest, and :class:`Stage`, the node
-service on them, called as kubelet calls it. The surprise: loop devices outlive the process, so
-whoever makes a stage closes it.
+``Loops`` are the block devices of a guest; ``NodeEnvironment`` calls the Node service as kubelet
+does. Loop devices survive the process, so every environment must be closed.
 """
 
 import asyncio
@@ -33,7 +32,7 @@ def shell(*command: str, good: tuple[int, ...] = (0,)) -> str:
 
 
 class Loops:
-    """The disks of a guest: files behind loop devices, each known by its volume."""
+    """The block devices of a guest: one file on a loop device per volume."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -82,8 +81,8 @@ def identity(name: str):  # type: ignore[no-untyped-def]
     return VolumeId(*volume(name).split("/")).identity
 
 
-class Stage:
-    """One node, and where its volumes go."""
+class NodeEnvironment:
+    """A node with its staging and target paths."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.loops = folder, Loops(folder)
@@ -200,13 +199,13 @@ def head(file: Path) -> bytes:
         return disk.read(32 << 20)
 
 
-def staged(folder: Path) -> Iterator[Stage]:
-    """A stage that is closed in the end; skipped, loudly, where the machine allows none."""
+def staged(folder: Path) -> Iterator[NodeEnvironment]:
+    """An environment that is closed at the end; reports NOT RUN where this machine cannot mount."""
     if programs.missing():
         skip_here(f"no {', '.join(programs.missing())}: run `make envtest` where apt may install")
     if not can_mount(folder):
         skip_here("this machine may not mount loop devices")
-    made = Stage(folder)
+    made = NodeEnvironment(folder)
     try:
         yield made
     finally:

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from loops import MODE, SIZE, Stage, blocks, exists, get, head, put, run, shell, staged
+from loops import MODE, SIZE, NodeEnvironment, blocks, exists, get, head, put, run, shell, staged
 
 from envtest import disks as programs
 from envtest import kernel
@@ -81,12 +81,12 @@ def elsewhere(other_kernel: Callable[[], kernel.Ran], request: pytest.FixtureReq
 
 
 @pytest.fixture
-def env(tmp_path: Path) -> Iterator[Stage]:
+def env(tmp_path: Path) -> Iterator[NodeEnvironment]:
     yield from staged(tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
-def test_a_volume_keeps_its_data_in_any_slot(env: Stage, kind: str) -> None:
+def test_a_volume_keeps_its_data_in_any_slot(env: NodeEnvironment, kind: str) -> None:
     async def scenario() -> None:
         env.loops.plug("other")
         env.loops.plug("a")
@@ -115,7 +115,7 @@ def test_a_volume_keeps_its_data_in_any_slot(env: Stage, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
 def test_a_file_system_grows_online_and_at_the_next_stage(
-    env: Stage, kind: str, elsewhere: Elsewhere
+    env: NodeEnvironment, kind: str, elsewhere: Elsewhere
 ) -> None:
     if kind == "ext4" and not programs.may_grow():
         elsewhere()
@@ -138,7 +138,7 @@ def test_a_file_system_grows_online_and_at_the_next_stage(
     run(scenario)
 
 
-def test_storage_class_options_are_passed_to_mkfs(env: Stage) -> None:
+def test_storage_class_options_are_passed_to_mkfs(env: NodeEnvironment) -> None:
     async def scenario() -> None:
         for name, kind in (("a", "ext4"), ("b", "xfs")):
             env.loops.plug(name)
@@ -151,7 +151,7 @@ def test_storage_class_options_are_passed_to_mkfs(env: Stage) -> None:
     run(scenario)
 
 
-def test_an_xfs_clone_can_be_mounted_with_its_source(env: Stage) -> None:
+def test_an_xfs_clone_can_be_mounted_with_its_source(env: NodeEnvironment) -> None:
     async def scenario() -> None:
         env.loops.plug("a")
         await env.stage("a", "xfs")
@@ -168,7 +168,7 @@ def test_an_xfs_clone_can_be_mounted_with_its_source(env: Stage) -> None:
     run(scenario)
 
 
-def test_repairable_damage_is_repaired_before_the_mount(env: Stage) -> None:
+def test_repairable_damage_is_repaired_before_the_mount(env: NodeEnvironment) -> None:
     async def scenario() -> None:
         device = env.loops.plug("a")
         await env.stage("a")
@@ -184,7 +184,7 @@ def test_repairable_damage_is_repaired_before_the_mount(env: Stage) -> None:
     run(scenario)
 
 
-def test_unrepairable_damage_is_an_error(env: Stage) -> None:
+def test_unrepairable_damage_is_an_error(env: NodeEnvironment) -> None:
     async def scenario() -> None:
         device = env.loops.plug("a")
         await env.stage("a")
@@ -198,7 +198,7 @@ def test_unrepairable_damage_is_an_error(env: Stage) -> None:
     run(scenario)
 
 
-def test_deleted_files_are_trimmed(env: Stage) -> None:
+def test_deleted_files_are_trimmed(env: NodeEnvironment) -> None:
     async def scenario() -> None:
         env.loops.plug("a")
         await env.stage("a")
@@ -213,7 +213,7 @@ def test_deleted_files_are_trimmed(env: Stage) -> None:
     run(scenario)
 
 
-def test_a_wrong_disk_is_never_mounted(env: Stage) -> None:
+def test_a_wrong_disk_is_never_mounted(env: NodeEnvironment) -> None:
     async def scenario() -> None:
         env.loops.plug("a")
         env.loops.plug("b")
@@ -242,21 +242,21 @@ def test_a_wrong_disk_is_never_mounted(env: Stage) -> None:
     run(scenario)
 
 
-def test_unknown_content_is_not_formatted(env: Stage) -> None:
+def test_unknown_content_is_not_formatted(env: NodeEnvironment) -> None:
     async def scenario() -> None:
         device = env.loops.plug("a")
         with env.loops.file("a").open("r+b") as disk:
             disk.seek(40_000)
             disk.write(b"the data of a program that needs no file system")
         shell("blockdev", "--flushbufs", device)
-        with pytest.raises(DeviceMismatch, match="nothing knows what is on it"):
+        with pytest.raises(DeviceMismatch, match="its content is not recognised"):
             await env.stage("a")
         await env.stage("a", block=True)
 
     run(scenario)
 
 
-def test_a_block_volume_is_published_as_its_device(env: Stage) -> None:
+def test_a_block_volume_is_published_as_its_device(env: NodeEnvironment) -> None:
     async def scenario() -> None:
         env.loops.plug("a")
         await env.stage("a", block=True)
@@ -270,7 +270,7 @@ def test_a_block_volume_is_published_as_its_device(env: Stage) -> None:
     run(scenario)
 
 
-def test_an_encrypted_disk_needs_its_passphrase(env: Stage) -> None:
+def test_an_encrypted_disk_needs_its_passphrase(env: NodeEnvironment) -> None:
     async def scenario() -> None:
         device = env.loops.plug("a")
         if programs.maps():
@@ -281,7 +281,7 @@ def test_an_encrypted_disk_needs_its_passphrase(env: Stage) -> None:
                 await env.stage("a", key="right")
         assert "crypto_LUKS" in shell("blkid", "-p", device)
         assert "aes-xts-plain64" in shell("cryptsetup", "luksDump", device)
-        with pytest.raises(WrongKey, match="does not open"):
+        with pytest.raises(WrongKey, match="does not unlock"):
             await env.stage("a", key="wrong")
         with pytest.raises(Invalid, match="encrypted"):
             await env.stage("a")
@@ -291,7 +291,7 @@ def test_an_encrypted_disk_needs_its_passphrase(env: Stage) -> None:
 
 @pytest.mark.parametrize("killed", ["never", "before mkfs", "before the label"])
 def test_an_encrypted_disk_keeps_its_data_and_grows(
-    env: Stage, killed: str, elsewhere: Elsewhere
+    env: NodeEnvironment, killed: str, elsewhere: Elsewhere
 ) -> None:
     if not programs.maps():
         elsewhere()

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from loops import SIZE, Stage, get, put, run, shell, staged
+from loops import SIZE, NodeEnvironment, get, put, run, shell, staged
 
 from moxwell.csi import format_marker
 from moxwell.csi.mounter import MKFS, CommandFailed, SystemMounter
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.genuine, pytest.mark.slow, pytest.mark.xdist_group("fi
 
 
 @pytest.fixture
-def env(tmp_path: Path) -> Iterator[Stage]:
+def env(tmp_path: Path) -> Iterator[NodeEnvironment]:
     yield from staged(tmp_path)
 
 
@@ -32,7 +32,7 @@ LAYOUTS = [
 
 @pytest.mark.parametrize(("kind", "size", "options"), LAYOUTS)
 def test_mkfs_never_overwrites_all_markers(
-    env: Stage, kind: str, size: int, options: tuple[str, ...]
+    env: NodeEnvironment, kind: str, size: int, options: tuple[str, ...]
 ) -> None:
     file = env.loops.file("a")
     with file.open("wb") as disk:
@@ -49,25 +49,25 @@ def test_mkfs_never_overwrites_all_markers(
 class Limited(SystemMounter):
     """A mounter whose mkfs is killed when it writes beyond an offset."""
 
-    def __init__(self, max_volumes: int) -> None:
-        self._max_volumes = max_volumes
+    def __init__(self, offset: int) -> None:
+        self._offset = offset
 
     async def make(self, device: str, kind: str, options: Sequence[str]) -> None:
         format_marker.mark(device)
         await run_program(
-            "prlimit", f"--fsize={self._max_volumes}", f"mkfs.{kind}", *MKFS[kind], device
+            "prlimit", f"--fsize={self._offset}", f"mkfs.{kind}", *MKFS[kind], device
         )
 
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
-@pytest.mark.parametrize("most", [0, 4096, 40_000, 1 << 20, 8 << 20, 70 << 20, 300 << 20])
-def test_a_killed_mkfs_is_repeated(env: Stage, kind: str, max_volumes: int) -> None:
+@pytest.mark.parametrize("offset", [0, 4096, 40_000, 1 << 20, 8 << 20, 70 << 20, 300 << 20])
+def test_a_killed_mkfs_is_repeated(env: NodeEnvironment, kind: str, offset: int) -> None:
     async def scenario() -> None:
         file = str(env.loops.file("a"))
         with open(file, "wb") as disk:  # noqa: ASYNC230, PTH123
             disk.truncate(SIZE)
         with suppress(CommandFailed):  # all its writes are below
-            await Limited(max_volumes).make(file, kind, ())
+            await Limited(offset).make(file, kind, ())
         env.loops.plug("a")
         await env.stage("a", kind)
         put(env.at("a") / "word", "kept")
@@ -81,7 +81,7 @@ def test_a_killed_mkfs_is_repeated(env: Stage, kind: str, max_volumes: int) -> N
 
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
-def test_a_marked_disk_that_was_mounted_is_kept(env: Stage, kind: str) -> None:
+def test_a_marked_disk_that_was_mounted_is_kept(env: NodeEnvironment, kind: str) -> None:
     async def scenario() -> None:
         device = env.loops.plug("a")
         format_marker.mark(device)
@@ -99,7 +99,7 @@ def test_a_marked_disk_that_was_mounted_is_kept(env: Stage, kind: str) -> None:
     run(scenario)
 
 
-def test_a_luks_header_without_key_slots_is_formatted_again(env: Stage) -> None:
+def test_a_luks_header_without_key_slots_is_formatted_again(env: NodeEnvironment) -> None:
     device = env.loops.plug("a")
     format_marker.mark(device)
     quick = ("--pbkdf", "pbkdf2", "--pbkdf-force-iterations", "1000")

@@ -222,14 +222,14 @@ GOOD = "clusters: [{region: r1, url: 'https://127.0.0.1:1', username: u@pam, pas
             GOOD + "features: {controllerVMID: 7}\n",
             (),
             1,
-            "must lie above 100",
+            "must be above 100",
             id="owner too low",
         ),
         pytest.param(
             GOOD, ("--csi-address", "unix:///no/where/csi.sock"), 1, "/no/where", id="no folder"
         ),
         pytest.param(GOOD, ("--csi-address", "tcp://1"), 1, "unix:///path", id="no unix socket"),
-        pytest.param(GOOD, ("--metrics-address", "x"), 1, "no address to listen", id="no address"),
+        pytest.param(GOOD, ("--metrics-address", "x"), 1, "not a listen address", id="no address"),
     ],
 )
 def test_invalid_input_prints_one_line_and_exits(
@@ -252,7 +252,7 @@ def test_a_socket_in_use_is_not_replaced(tmp_path: Path) -> None:
         other.listen()
         done = _run("controller", "--standalone", "--config", str(file), "--csi-address", str(path))
     assert done.returncode == 75
-    assert "another process answers" in done.stderr
+    assert "another process listens" in done.stderr
 
 
 def test_a_standalone_node_needs_region_and_zone() -> None:

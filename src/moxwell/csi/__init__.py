@@ -1,1 +1,1 @@
-"""To be written."""
+"""The CSI driver: serves Kubernetes persistent volumes from disks on Proxmox storages."""

@@ -59,7 +59,7 @@ class ControllerService:
         params = VolumeParameters.parse(given, dict(request.mutable_parameters))
         topology = request.accessibility_requirements
         source = request.volume_content_source
-        volume_request = create.VolumeRequest(
+        volume_request = create.CreateVolumeOptions(
             request.name,
             params,
             request.capacity_range.required_bytes,
@@ -79,7 +79,7 @@ class ControllerService:
         return csi.CreateVolumeResponse(volume=volume)
 
     async def _create(
-        self, request: create.VolumeRequest, given: Mapping[str, str]
+        self, request: create.CreateVolumeOptions, given: Mapping[str, str]
     ) -> create.CreatedVolume:
         """Create or restore a volume and record the outcome as an event on its claim."""
         namespace, name = given.get(PVC_NAMESPACE, ""), given.get(PVC_NAME, "")
@@ -107,7 +107,7 @@ class ControllerService:
         require(request.node_id, "node_id")
         check_capabilities([request.volume_capability])
         read_only = request.readonly or is_read_only(request.volume_capability)
-        publish_request = publish.PublishRequest(
+        publish_request = publish.PublishVolumeOptions(
             request.volume_id, request.node_id, read_only, dict(request.volume_context)
         )
         context = await publish.publish(self._driver, publish_request)

@@ -22,7 +22,7 @@ from moxwell.pve.regions import Region
 
 
 @dataclass(frozen=True)
-class VolumeRequest:
+class CreateVolumeOptions:
     """The parameters of CreateVolume."""
 
     name: str
@@ -54,7 +54,7 @@ def file_name(
     return disk_name(driver.settings.owner, name, extension=extension, linstor=linstor)
 
 
-async def create(driver: Driver, request: VolumeRequest) -> CreatedVolume:
+async def create(driver: Driver, request: CreateVolumeOptions) -> CreatedVolume:
     """Return the existing volume of a name, or create it."""
     size = sizes.choose_size(request.required_bytes, request.limit_bytes)
     regions = await driver.all_regions()
@@ -72,7 +72,7 @@ async def create(driver: Driver, request: VolumeRequest) -> CreatedVolume:
 
 
 async def _find(
-    driver: Driver, request: VolumeRequest, locations: Sequence[StorageLocation]
+    driver: Driver, request: CreateVolumeOptions, locations: Sequence[StorageLocation]
 ) -> tuple[StorageLocation, DiskInfo] | None:
     """The existing disk of a volume with its current size."""
     for location in locations:
@@ -90,7 +90,9 @@ async def _find(
     return None
 
 
-def _created(request: VolumeRequest, location: StorageLocation, disk: DiskInfo) -> CreatedVolume:
+def _created(
+    request: CreateVolumeOptions, location: StorageLocation, disk: DiskInfo
+) -> CreatedVolume:
     if not sizes.fits(disk.size, request.required_bytes, request.limit_bytes):
         raise Incompatible(f"volume {request.name} exists with {disk.size} bytes")
     return CreatedVolume(disk.id, disk.size, location.segments(), request.params.context)

@@ -24,7 +24,7 @@ from moxwell.pve.regions import Region
 
 
 @dataclass(frozen=True, slots=True)
-class PublishRequest:
+class PublishVolumeOptions:
     """The parameters of ControllerPublishVolume."""
 
     volume: str
@@ -33,7 +33,7 @@ class PublishRequest:
     context: Mapping[str, str] | None = None
 
 
-async def publish(driver: Driver, request: PublishRequest) -> dict[str, str]:
+async def publish(driver: Driver, request: PublishVolumeOptions) -> dict[str, str]:
     """Attach a volume; returns the publish context, by which the node finds the disk."""
     volume = get_volume(request.volume)
     region = await driver.region(volume.region)

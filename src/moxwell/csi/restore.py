@@ -9,7 +9,7 @@ the volume's name is in the description of the helper VM.
 from moxwell.csi import clones, sizes, topology
 from moxwell.csi.clones import CloneRequest
 from moxwell.csi.consistency import refuse_if_in_use
-from moxwell.csi.create import CreatedVolume, VolumeRequest
+from moxwell.csi.create import CreatedVolume, CreateVolumeOptions
 from moxwell.csi.disks import FILE_TYPES, DiskInfo, storage_type
 from moxwell.csi.driver import Driver
 from moxwell.csi.errors import Incompatible, OperationPending, OutOfRange
@@ -22,7 +22,7 @@ from moxwell.errors import Missing
 from moxwell.pve.regions import Region
 
 
-async def create(driver: Driver, request: VolumeRequest) -> CreatedVolume:
+async def create(driver: Driver, request: CreateVolumeOptions) -> CreatedVolume:
     """Return the existing volume of a name, or create it from its source."""
     size = sizes.choose_size(request.required_bytes, request.limit_bytes)
     snapshot = find_snapshot(request.source)
@@ -58,7 +58,7 @@ async def create(driver: Driver, request: VolumeRequest) -> CreatedVolume:
     return _created(request, region, vm, disk.size, size)
 
 
-def _is_linked(request: VolumeRequest, features: StorageFeatures) -> bool:
+def _is_linked(request: CreateVolumeOptions, features: StorageFeatures) -> bool:
     mode = request.params.text("cloneMode")
     return features.linked_clones and (
         mode == "linked" or (mode == "auto" and features.independent_clones)
@@ -81,7 +81,7 @@ async def _read_source(
     raise Missing(f"snapshot {snapshot} does not exist")
 
 
-def _size(request: VolumeRequest, size: int, source_size: int) -> int:
+def _size(request: CreateVolumeOptions, size: int, source_size: int) -> int:
     if request.required_bytes == 0:
         size = max(source_size, sizes.SMALLEST_BYTES)
     if size < source_size:
@@ -90,7 +90,7 @@ def _size(request: VolumeRequest, size: int, source_size: int) -> int:
 
 
 def _choose_location(
-    request: VolumeRequest, region: Region, source: VolumeId, size: int
+    request: CreateVolumeOptions, region: Region, source: VolumeId, size: int
 ) -> StorageLocation:
     """Prefer the source's host if no topology is requested."""
     fitting = topology.choose_locations([region], request.params, request.topology, size)
@@ -98,7 +98,9 @@ def _choose_location(
     return (same_host or fitting)[0]
 
 
-def _existing(request: VolumeRequest, region: Region, vm: HelperVM, size: int) -> CreatedVolume:
+def _existing(
+    request: CreateVolumeOptions, region: Region, vm: HelperVM, size: int
+) -> CreatedVolume:
     source = vm.field("source")
     if source != request.source:
         raise Incompatible(f"volume {request.name} exists with the source {source}")
@@ -107,7 +109,7 @@ def _existing(request: VolumeRequest, region: Region, vm: HelperVM, size: int) -
 
 
 def _created(
-    request: VolumeRequest, region: Region, vm: HelperVM, source_size: int, size: int
+    request: CreateVolumeOptions, region: Region, vm: HelperVM, source_size: int, size: int
 ) -> CreatedVolume:
     volume = vm.volume_id(region)
     storage = region.inventory.storage(vm.host, volume.storage)

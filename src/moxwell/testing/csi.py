@@ -169,7 +169,7 @@ class CsiEnvironment:
         self.engine = Engine(worlds, self.clock)
         self.transports: dict[str, SimTransport] = {}
         self.as_root = False
-        self.wires: EffectCounter | None = None  # used by the next driver process
+        self.effects: EffectCounter | None = None  # used by the next driver process
         self._disks: list[SimDisks] = []
         self.driver: Driver
         self.controller: ControllerService
@@ -245,8 +245,8 @@ class CsiEnvironment:
         else:
             made = SimTransport(self.engine, config.region, token=TOKEN)
         self.transports[config.region] = made
-        wired: Transport = self.wires.pve(made) if self.wires else made
-        return wired
+        counted: Transport = self.effects.pve(made) if self.effects else made
+        return counted
 
     @asynccontextmanager
     async def running(

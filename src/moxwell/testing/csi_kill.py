@@ -38,7 +38,7 @@ class ScenarioRun:
 
 
 Phase = Callable[[ScenarioRun], Awaitable[None]]
-MakeWires = Callable[[], EffectCounter]
+MakeCounter = Callable[[], EffectCounter]
 
 
 @dataclass(frozen=True)
@@ -60,20 +60,20 @@ _LOST = Unreachable("the journal is unreachable")
 class KilledJournal:
     """A journal whose writes count as effects."""
 
-    def __init__(self, file: Path, wires: EffectCounter) -> None:
-        self._inner, self._wires = MemoryJournal(file), wires
+    def __init__(self, file: Path, effects: EffectCounter) -> None:
+        self._inner, self._effects = MemoryJournal(file), effects
 
     async def get(self, key: str) -> dict[str, str]:
         return await self._inner.get(key)
 
     async def put(self, key: str, entry: JournalEntry) -> None:
         act = lambda: self._inner.put(key, entry)  # noqa: E731
-        await self._wires.effect(JOURNAL, act, refused=lambda _: False, lost=_LOST)
+        await self._effects.effect(JOURNAL, act, refused=lambda _: False, lost=_LOST)
 
     async def delete(self, key: str) -> None:
         if await self._inner.get(key):
             act = lambda: self._inner.delete(key)  # noqa: E731
-            await self._wires.effect(JOURNAL, act, refused=lambda _: False, lost=_LOST)
+            await self._effects.effect(JOURNAL, act, refused=lambda _: False, lost=_LOST)
 
 
 async def repeat(phase: Phase, run: ScenarioRun) -> None:
@@ -88,21 +88,21 @@ async def repeat(phase: Phase, run: ScenarioRun) -> None:
 
 
 async def _process_run(
-    run: ScenarioRun, file: Path, wires: EffectCounter, phase: Phase, *, again: bool
+    run: ScenarioRun, file: Path, effects: EffectCounter, phase: Phase, *, again: bool
 ) -> bool:
     """Run a phase in one driver process; returns whether it ended before a kill."""
-    run.env.wires = wires
-    async with run.env.running(journal=KilledJournal(file, wires), regions=("r1",)):
+    run.env.effects = effects
+    async with run.env.running(journal=KilledJournal(file, effects), regions=("r1",)):
         doing = asyncio.create_task(_once(phase, run) if not again else repeat(phase, run))
-        killed = asyncio.create_task(wires.killed.wait())
+        killed = asyncio.create_task(effects.killed.wait())
         await asyncio.wait({doing, killed}, return_when=asyncio.FIRST_COMPLETED)
-        ended = doing.done() and not wires.killed.is_set()
+        ended = doing.done() and not effects.killed.is_set()
         for task in (doing, killed):
             task.cancel()
         await asyncio.wait({doing, killed})
         if ended and (error := doing.exception()) is not None:
             raise error
-    await wires.served()
+    await effects.served()
     check_single_attachment(run.env)
     return ended
 
@@ -127,7 +127,7 @@ async def _once(phase: Phase, run: ScenarioRun) -> None:
 async def run_once(
     folder: Path,
     scenario: Scenario,
-    process_runs: tuple[MakeWires, ...] = (),
+    process_runs: tuple[MakeCounter, ...] = (),
     *,
     gives_up: bool = False,
 ) -> list[str]:
@@ -136,15 +136,17 @@ async def run_once(
     run.env.as_root = scenario.root
     await _process_run(run, file, EffectCounter(), scenario.prepare, again=False)
     last = EffectCounter()
-    for wires in (*(make() for make in process_runs), last):
-        if await _process_run(run, file, wires, scenario.act, again=True):
+    for effects in (*(make() for make in process_runs), last):
+        if await _process_run(run, file, effects, scenario.act, again=True):
             break
         if gives_up:
             break
     if gives_up and scenario.give_up is not None:
         await _process_run(run, file, EffectCounter(), scenario.give_up, again=True)
     else:
-        await _process_run(run, file, EffectCounter(), scenario.act, again=True)  # a repeated call succeeds
+        await _process_run(
+            run, file, EffectCounter(), scenario.act, again=True
+        )  # a repeated call succeeds
         await asyncio.sleep(120)
         await _process_run(run, file, EffectCounter(), scenario.check, again=False)
     await _process_run(run, file, EffectCounter(), scenario.undo, again=True)
@@ -177,9 +179,9 @@ def after_each_effect(folder: Path, scenario: Scenario) -> list[str]:
         for what in ("kill", "lost", "give-up"):
             if what == "give-up" and scenario.give_up is None:
                 continue
-            wired = interrupted(what, number)
+            counted = interrupted(what, number)
             execution = run_once(
-                _fresh(folder, f"{what}-{number}"), scenario, (wired,), gives_up=what == "give-up"
+                _fresh(folder, f"{what}-{number}"), scenario, (counted,), gives_up=what == "give-up"
             )
             _annotated(
                 execution, f"{what} after effect {number} of {len(plain)}: {plain[number - 1]}"
@@ -194,8 +196,8 @@ def _fresh(folder: Path, name: str) -> Path:
     return folder / name
 
 
-def interrupted(what: str, number: int) -> MakeWires:
-    """Build the wires inside the running loop, because they contain an event."""
+def interrupted(what: str, number: int) -> MakeCounter:
+    """Build the counter inside the running loop, because it contains an event."""
     return lambda: EffectCounter(kill_after=number, ending="lost" if what == "lost" else "killed")
 
 
