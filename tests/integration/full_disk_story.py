@@ -22,7 +22,7 @@ from moxwell.kube import kubeconfig
 from moxwell.kube.client import Kube
 from moxwell.kube.errors import ApiServerAnswer
 from moxwell.kube.transport import KubeTransport
-from moxwell.testing.api_calls import CM, Asks, configmap
+from moxwell.testing.api_calls import CM, ApiClient, configmap
 
 CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
 BALLAST_BYTES = 2 * 1024 * 1024
@@ -49,21 +49,21 @@ class RecordedWatch:
             await self.events.wait()
 
 
-async def fill(asks: Asks, mark: str, at_once: int) -> tuple[set[str], list[Any]]:
+async def fill(api: ApiClient, mark: str, at_once: int) -> tuple[set[str], list[Any]]:
     """Write in batches until a write fails; returns what was acknowledged, and the failures."""
     done: set[str] = set()
     for batch in range(10_000):
         names = [f"{mark}-{batch}-{n}" for n in range(at_once)]
         bodies = [configmap(name, text=TEXT) for name in names]
-        answers = await asyncio.gather(*(asks.post(CM, body) for body in bodies))
+        answers = await asyncio.gather(*(api.post(CM, body) for body in bodies))
         done |= {n for n, a in zip(names, answers, strict=True) if a.status == 201}
         if failed := [a for a in answers if a.status != 201]:
             return done, failed
     raise AssertionError("the disk never filled up")
 
 
-async def listed(asks: Asks) -> set[str]:
-    items = (await asks.get(CM)).object["items"]
+async def listed(api: ApiClient) -> set[str]:
+    items = (await api.get(CM)).object["items"]
     return {i["metadata"]["name"] for i in items} - {"kube-root-ca.crt"}
 
 
@@ -80,24 +80,24 @@ async def fill_and_recover(folder: Path) -> None:
     """Fill the disk, read and watch on, free space, write again, fill it concurrently."""
     path, ballast = folder / "db.sqlite", folder / "ballast"
     ballast.write_bytes(b"\0" * BALLAST_BYTES)
-    async with EmbeddedApiServer(path=path) as store:
-        asks, watched = Asks(store), RecordedWatch()
-        since = (await asks.get(CM)).object["metadata"]["resourceVersion"]
-        listening = asyncio.create_task(watched.listen(await asks.watch(CM, resourceVersion=since)))
-        stored, failures = await fill(asks, "one", 1)
+    async with EmbeddedApiServer(path=path) as api_server:
+        api, watched = ApiClient(api_server), RecordedWatch()
+        since = (await api.get(CM)).object["metadata"]["resourceVersion"]
+        listening = asyncio.create_task(watched.listen(await api.watch(CM, resourceVersion=since)))
+        stored, failures = await fill(api, "one", 1)
         check_failure(failures[0])
-        assert await listed(asks) == stored
+        assert await listed(api) == stored
         await watched.until(stored)
         for _ in range(20):  # writes keep failing and reads keep working
-            check_failure(await asks.post(CM, configmap("no", text=TEXT)))
-            assert (await asks.get(f"{CM}/{min(stored)}")).status == 200
+            check_failure(await api.post(CM, configmap("no", text=TEXT)))
+            assert (await api.get(f"{CM}/{min(stored)}")).status == 200
         ballast.unlink()
-        more, failures = await fill(asks, "many", 64)
+        more, failures = await fill(api, "many", 64)
         assert more, "writes did not go on"
         for failed in failures:
             check_failure(failed)
         stored |= more
-        assert await listed(asks) == stored
+        assert await listed(api) == stored
         await watched.until(stored)
         assert len(watched.names) == len(stored), "an event was sent twice"
         listening.cancel()
@@ -108,8 +108,8 @@ async def fill_and_recover(folder: Path) -> None:
 async def reopened(path: Path, stored: set[str], in_flight: int = 0) -> None:
     """Restart on the full disk: acknowledged objects exist, and at most those in flight."""
     check(path)
-    async with EmbeddedApiServer(path=path) as store:
-        found = await listed(Asks(store))
+    async with EmbeddedApiServer(path=path) as api_server:
+        found = await listed(ApiClient(api_server))
     assert stored <= found, f"lost: {sorted(stored - found)[:5]}"
     assert len(found - stored) <= in_flight, f"invented: {sorted(found - stored)[:5]}"
 
@@ -122,15 +122,15 @@ def check(path: Path) -> None:
 
 async def write_forever(path: Path) -> None:
     """Run 32 writers that print each acknowledgement, and ``full`` on failure."""
-    async with EmbeddedApiServer(path=path) as store:
-        asks = Asks(store)
+    async with EmbeddedApiServer(path=path) as api_server:
+        api = ApiClient(api_server)
 
         async def write(writer: int) -> None:
             number = 0
             while True:
                 number += 1
                 name = f"k{writer}-{number}"
-                answer = await asks.post(CM, configmap(name, text=TEXT))
+                answer = await api.post(CM, configmap(name, text=TEXT))
                 sys.stdout.write(f"{name if answer.status == 201 else 'full'}\n")
                 sys.stdout.flush()
 
@@ -161,8 +161,8 @@ def killed(folder: Path) -> None:
 
 
 async def is_writable(path: Path) -> None:
-    async with EmbeddedApiServer(path=path) as store:
-        assert (await Asks(store).post(CM, configmap("after", text=TEXT))).status == 201
+    async with EmbeddedApiServer(path=path) as api_server:
+        assert (await ApiClient(api_server).post(CM, configmap("after", text=TEXT))).status == 201
 
 
 def moxwell(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:

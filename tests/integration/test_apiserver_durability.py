@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from moxwell.embedded.apiserver.server import EmbeddedApiServer
-from moxwell.testing.api_calls import CM, Asks, configmap
+from moxwell.testing.api_calls import CM, ApiClient, configmap
 
 WRITERS = 32
 MANY = 20_000
@@ -60,8 +60,8 @@ def _killed(path: Path, lines: int) -> dict[str, str]:
 
 
 async def _stored(path: Path) -> dict[str, str]:
-    async with EmbeddedApiServer(path=path) as store:
-        items = (await Asks(store).get(CM)).object["items"]
+    async with EmbeddedApiServer(path=path) as api_server:
+        items = (await ApiClient(api_server).get(CM)).object["items"]
     return {i["metadata"]["name"]: i["metadata"]["resourceVersion"] for i in items}
 
 
@@ -75,11 +75,11 @@ def test_kill_9_under_32_writers_keeps_exactly_the_acknowledged_writes(tmp_path:
     assert sqlite3.connect(path).execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
-async def _fill(asks: Asks) -> tuple[list[str], Any]:
+async def _fill(api: ApiClient) -> tuple[list[str], Any]:
     """Write until a write fails; returns what was acknowledged, and the failure."""
     done: list[str] = []
     for n in range(10_000):
-        answer = await asks.post(CM, configmap(f"c{n}", text="x" * 4000))
+        answer = await api.post(CM, configmap(f"c{n}", text="x" * 4000))
         if answer.status != 201:
             return done, answer
         done.append(f"c{n}")
@@ -88,23 +88,23 @@ async def _fill(asks: Asks) -> tuple[list[str], Any]:
 
 async def test_a_full_disk_is_reported_and_corrupts_nothing(tmp_path: Path) -> None:
     path = tmp_path / "db.sqlite"
-    async with EmbeddedApiServer(path=path, max_pages=400) as store:
-        asks = Asks(store)
-        done, refused = await _fill(asks)
-        assert refused.status == 507
-        assert "the disk is full" in refused.object["message"]
-        listed = (await asks.get(CM)).object["items"]  # reads continue and show what is on disk
+    async with EmbeddedApiServer(path=path, max_pages=400) as api_server:
+        api = ApiClient(api_server)
+        done, error_response = await _fill(api)
+        assert error_response.status == 507
+        assert "the disk is full" in error_response.object["message"]
+        listed = (await api.get(CM)).object["items"]  # reads continue and show what is on disk
         assert [i["metadata"]["name"] for i in listed] == sorted(done)
-        assert (await asks.delete(f"{CM}/{done[0]}")).status in (200, 507)
+        assert (await api.delete(f"{CM}/{done[0]}")).status in (200, 507)
     assert set(await _stored(path)) >= set(done[1:])
 
 
 async def test_concurrent_writes_on_a_full_disk_all_fail(tmp_path: Path) -> None:
     path = tmp_path / "db.sqlite"
-    async with EmbeddedApiServer(path=path, max_pages=300) as store:
-        asks = Asks(store)
+    async with EmbeddedApiServer(path=path, max_pages=300) as api_server:
+        api = ApiClient(api_server)
         bodies = [configmap(f"c{n}", text="x" * 4000) for n in range(600)]
-        answers = await asyncio.gather(*(asks.post(CM, body) for body in bodies))
+        answers = await asyncio.gather(*(api.post(CM, body) for body in bodies))
         acked = {
             b["metadata"]["name"] for b, a in zip(bodies, answers, strict=True) if a.status == 201
         }
@@ -114,13 +114,13 @@ async def test_concurrent_writes_on_a_full_disk_all_fail(tmp_path: Path) -> None
 
 async def test_the_object_that_caused_a_conflict_is_readable(tmp_path: Path) -> None:
     """A client that loses a race and reads again sees the winning object."""
-    async with EmbeddedApiServer(path=tmp_path / "db.sqlite") as store:
-        asks = Asks(store)
-        made = (await asks.post(CM, configmap("a"))).object
+    async with EmbeddedApiServer(path=tmp_path / "db.sqlite") as api_server:
+        api = ApiClient(api_server)
+        made = (await api.post(CM, configmap("a"))).object
 
         async def contend(number: int) -> int:
-            answer = await asks.put(f"{CM}/a", {**made, "data": {"n": str(number)}})
-            seen = (await asks.get(f"{CM}/a")).object["metadata"]["resourceVersion"]
+            answer = await api.put(f"{CM}/a", {**made, "data": {"n": str(number)}})
+            seen = (await api.get(f"{CM}/a")).object["metadata"]["resourceVersion"]
             assert seen != made["metadata"]["resourceVersion"]
             return answer.status
 
@@ -130,14 +130,14 @@ async def test_the_object_that_caused_a_conflict_is_readable(tmp_path: Path) -> 
 
 async def test_a_watch_resumes_after_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "db.sqlite"
-    async with EmbeddedApiServer(path=path) as store:
-        asks = Asks(store)
-        start = (await asks.get(CM)).object["metadata"]["resourceVersion"]
-        await asks.post(CM, configmap("a"))
-        await asks.delete(f"{CM}/a")
-        await asks.post(CM, configmap("b"))
-    async with EmbeddedApiServer(path=path) as store:
-        events = await Asks(store).watch(CM, resourceVersion=start)
+    async with EmbeddedApiServer(path=path) as api_server:
+        api = ApiClient(api_server)
+        start = (await api.get(CM)).object["metadata"]["resourceVersion"]
+        await api.post(CM, configmap("a"))
+        await api.delete(f"{CM}/a")
+        await api.post(CM, configmap("b"))
+    async with EmbeddedApiServer(path=path) as api_server:
+        events = await ApiClient(api_server).watch(CM, resourceVersion=start)
         seen = [await anext(events) for _ in range(3)]
     found = [(e["type"], e["object"]["metadata"]["name"]) for e in seen]
     assert found == [("ADDED", "a"), ("DELETED", "a"), ("ADDED", "b")]
@@ -160,13 +160,13 @@ async def test_old_revisions_are_compacted_and_their_watches_get_410(tmp_path: P
 @pytest.mark.slow
 async def test_a_restart_with_20000_objects_serves_them_all(tmp_path: Path) -> None:
     path = tmp_path / "db.sqlite"
-    async with EmbeddedApiServer(path=path) as store:
-        asks = Asks(store)
+    async with EmbeddedApiServer(path=path) as api_server:
+        api = ApiClient(api_server)
         for batch in range(0, MANY, 500):
             names = range(batch, batch + 500)
-            await asyncio.gather(*(asks.post(CM, configmap(f"c{n:05}", k="v")) for n in names))
-    async with EmbeddedApiServer(path=path) as store:
-        listed = (await Asks(store).get(CM)).object["items"]
-        page = (await Asks(store).get(CM, limit=500)).object
+            await asyncio.gather(*(api.post(CM, configmap(f"c{n:05}", k="v")) for n in names))
+    async with EmbeddedApiServer(path=path) as api_server:
+        listed = (await ApiClient(api_server).get(CM)).object["items"]
+        page = (await ApiClient(api_server).get(CM, limit=500)).object
     assert len(listed) == MANY
     assert page["metadata"]["remainingItemCount"] == MANY - 500

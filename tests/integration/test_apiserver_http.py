@@ -29,8 +29,10 @@ async def server(tmp_path: Path) -> AsyncIterator[HttpServer]:
     ca = authority.certificate.decode()
     jane = UserInfo(name="jane", groups=("team",))
     async with (
-        EmbeddedApiServer(clock=clock, root_ca=ca, token_key=authority.token_key) as store,
-        HttpServer(store, authority, folder=tmp_path / "pki", tokens={"let-me-in": jane}) as http,
+        EmbeddedApiServer(clock=clock, root_ca=ca, token_key=authority.token_key) as api_server,
+        HttpServer(
+            api_server, authority, folder=tmp_path / "pki", tokens={"let-me-in": jane}
+        ) as http,
     ):
         yield http
 
@@ -94,8 +96,8 @@ async def test_a_service_account_token_works_over_the_wire(
     async with admin(server, tmp_path) as ask:
         token = (await (await ask.post(path, json=request)).json())["status"]["token"]
     async with session(server, client(tmp_path), Authorization=f"Bearer {token}") as ask:
-        refused = await ask.get(CM)
-        text = (await refused.json())["message"]
+        error_response = await ask.get(CM)
+        text = (await error_response.json())["message"]
     assert 'User "system:serviceaccount:default:default" cannot list' in text
 
 

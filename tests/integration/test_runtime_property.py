@@ -106,10 +106,10 @@ async def act(kube: Kube, fake: FakeKube, out: Outside, what: str, name: str, si
         case "delete" if found is not None:
             await kube.delete(THINGS, name, "ns")
         case "cut":
-            fake.cut()
+            fake.end_watches()
         case "compact":
             fake.compact()
-            fake.cut()
+            fake.end_watches()
         case "refuse":
             code = (500, 409, 503, 429)[size % 4]
             fake.fail(is_write, code, "Conflict" if code == 409 else "")

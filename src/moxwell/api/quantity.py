@@ -138,7 +138,7 @@ def _decimal(nano: int, exponent_form: bool) -> str:
 
 
 def canonical(text: str) -> str:
-    """Parse a quantity and write it in canonical form; small whole numbers are already canonical."""
+    """Rewrite a quantity in canonical form; small whole numbers already are."""
     if text.isascii() and text.isdecimal() and len(text) < 4 and not text.startswith("0"):
         return text
     return str(Quantity.parse(text))

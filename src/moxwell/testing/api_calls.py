@@ -1,13 +1,11 @@
-"""
-Asking a handler directly: requests as plain calls, answers as status and object. For tests.
-"""
+"""Calls a request handler in-process, for tests: methods per verb, results as status and object."""
 
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-from moxwell.api.requests import Handler, Request, User
+from moxwell.api.requests import Handler, Request, UserInfo
 
 Object = dict[str, Any]
 MERGE = "application/merge-patch+json"
@@ -17,8 +15,8 @@ APPLY = "application/apply-patch+yaml"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """Status, headers and the object in the body."""
+class ApiResult:
+    """Status, headers and the object of the body."""
 
     status: int
     object: Any
@@ -26,11 +24,11 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Asks:
-    """One handler, asked as one user."""
+class ApiClient:
+    """Calls one handler as one user."""
 
     handler: Handler
-    user: User | None = None
+    user: UserInfo | None = None
 
     async def __call__(
         self,
@@ -40,7 +38,7 @@ class Asks:
         *,
         kind: str = "application/json",
         **query: Any,
-    ) -> Answer:
+    ) -> ApiResult:
         headers = {
             "content-type": kind,
             "user-agent": "test/1",
@@ -56,28 +54,28 @@ class Asks:
         )
         response = await self.handler.handle(request)
         found = json.loads(response.body) if response.body.strip() else None
-        return Answer(response.status, found, dict(response.headers))
+        return ApiResult(response.status, found, dict(response.headers))
 
-    async def get(self, path: str, **query: Any) -> Answer:
+    async def get(self, path: str, **query: Any) -> ApiResult:
         return await self("GET", path, **query)
 
-    async def post(self, path: str, body: Object, **query: Any) -> Answer:
+    async def post(self, path: str, body: Object, **query: Any) -> ApiResult:
         return await self("POST", path, body, **query)
 
-    async def put(self, path: str, body: Object, **query: Any) -> Answer:
+    async def put(self, path: str, body: Object, **query: Any) -> ApiResult:
         return await self("PUT", path, body, **query)
 
-    async def patch(self, path: str, body: Any, *, kind: str = MERGE, **query: Any) -> Answer:
+    async def patch(self, path: str, body: Any, *, kind: str = MERGE, **query: Any) -> ApiResult:
         return await self("PATCH", path, body, kind=kind, **query)
 
-    async def apply(self, path: str, body: Object, manager: str, **query: Any) -> Answer:
+    async def apply(self, path: str, body: Object, manager: str, **query: Any) -> ApiResult:
         return await self("PATCH", path, body, kind=APPLY, fieldManager=manager, **query)
 
-    async def delete(self, path: str, options: Object | None = None, **query: Any) -> Answer:
+    async def delete(self, path: str, options: Object | None = None, **query: Any) -> ApiResult:
         return await self("DELETE", path, options, **query)
 
     async def watch(self, path: str, **query: Any) -> AsyncIterator[Object]:
-        """Events, one by one."""
+        """Open a watch and yield its events."""
         wanted = {"watch": "true", **query}
         request = Request(
             method="GET", path=path, query=tuple((k, str(v)) for k, v in wanted.items())
@@ -97,7 +95,7 @@ def configmap(name: str, **data: str) -> Object:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
 
 
-def definition(
+def make_crd(
     schema: Object | None = None,
     *,
     plural: str = "widgets",
@@ -106,7 +104,7 @@ def definition(
     versions: tuple[str, ...] = ("v1",),
     **more: Any,
 ) -> Object:
-    """A CRD; the first version is stored, all have the schema."""
+    """Build a CRD; the first version is stored, all versions have the schema."""
     kind = plural[:-1].capitalize()
     root = schema or {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     listed = [

@@ -1,8 +1,8 @@
 """
-The pure parts of :mod:`moxwell.testing.kube`: paths, patches and the wording of a refusal.
+Pure functions of :mod:`moxwell.testing.kube`: path parsing, patches, Status bodies.
 
-Written from the RFCs (6902 without copy and move, 7396) and not shared with the embedded API: two
-readings of one text that agree are worth more than one.
+Patches follow the RFCs (6902 without copy and move, 7386) and share no code with the embedded API
+server, so that the two implementations check each other.
 """
 
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ import msgspec
 Json = dict[str, Any]
 
 
-class Refused(Exception):
-    """An answer that is a Status of failure."""
+class FakeApiError(Exception):
+    """A failure Status."""
 
     def __init__(self, code: int, reason: str, message: str) -> None:
         super().__init__(message)
@@ -22,8 +22,8 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """What a path names."""
+class ResourcePath:
+    """The resource that a path names."""
 
     group: str
     version: str
@@ -33,8 +33,8 @@ class Place:
     subresource: str = ""
 
 
-def parse_path(path: str) -> Place:
-    """What a path names; namespaces themselves are the one irregular resource."""
+def parse_path(path: str) -> ResourcePath:
+    """Parse a path; namespaces are the one irregular resource."""
     parts = path.strip("/").split("/")
     if parts[0] == "api":
         group, version, rest = "", parts[1], parts[2:]
@@ -43,11 +43,11 @@ def parse_path(path: str) -> Place:
     namespace = ""
     if len(rest) > 2 and rest[0] == "namespaces" and rest[2] not in ("status", "finalize"):
         namespace, rest = rest[1], rest[2:]
-    return Place(group, version, rest[0], namespace, *rest[1:3])
+    return ResourcePath(group, version, rest[0], namespace, *rest[1:3])
 
 
-def merge(old: Any, patch: Any) -> Any:
-    """RFC 7396."""
+def apply_merge_patch(old: Any, patch: Any) -> Any:
+    """Apply a merge patch (RFC 7386)."""
     if not isinstance(patch, dict):
         return patch
     out = dict(old) if isinstance(old, dict) else {}
@@ -55,45 +55,49 @@ def merge(old: Any, patch: Any) -> Any:
         if value is None:
             out.pop(name, None)
         else:
-            out[name] = merge(out.get(name), value)
+            out[name] = apply_merge_patch(out.get(name), value)
     return out
 
 
-def json_patch(old: Json, operations: list[Json]) -> Json:
-    """RFC 6902, without copy and move."""
+def apply_json_patch(old: Json, operations: list[Json]) -> Json:
+    """Apply a JSON patch (RFC 6902) without copy and move."""
     out: Json = msgspec.json.decode(msgspec.json.encode(old))
     for operation in operations:
-        *way, last = (
+        *path_parts, last = (
             part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]
         )
-        spot: Any = out
+        target_value: Any = out
         try:
-            for part in way:
-                spot = spot[int(part)] if isinstance(spot, list) else spot[part]
-            _operate(spot, last, operation)
+            for part in path_parts:
+                target_value = (
+                    target_value[int(part)]
+                    if isinstance(target_value, list)
+                    else target_value[part]
+                )
+            _operate(target_value, last, operation)
         except (KeyError, IndexError, ValueError) as error:
-            raise Refused(422, "Invalid", f"cannot apply {operation['path']}") from error
+            raise FakeApiError(422, "Invalid", f"cannot apply {operation['path']}") from error
     return out
 
 
-def _operate(spot: Any, last: str, operation: Json) -> None:
+def _operate(target_value: Any, last: str, operation: Json) -> None:
     name: Any = last
-    if isinstance(spot, list):
-        name = len(spot) if last == "-" else int(last)
+    if isinstance(target_value, list):
+        name = len(target_value) if last == "-" else int(last)
     match operation["op"]:
         case "test":
-            if spot[name] != operation["value"]:
-                raise Refused(422, "Invalid", f"test of {operation['path']} failed")
+            if target_value[name] != operation["value"]:
+                raise FakeApiError(422, "Invalid", f"test of {operation['path']} failed")
         case "remove":
-            del spot[name]
-        case "add" if isinstance(spot, list):
-            spot.insert(name, operation["value"])
+            del target_value[name]
+        case "add" if isinstance(target_value, list):
+            target_value.insert(name, operation["value"])
         case _:
-            spot[name] = operation["value"]
+            target_value[name] = operation["value"]
 
 
 def status(code: int, reason: str, message: str, *, success: bool = False) -> Json:
-    """A ``Status`` as the API words it."""
-    word = "Success" if success else "Failure"
-    head = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": word}
+    """Build a ``Status``."""
+    status_word = "Success" if success else "Failure"
+    head = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": status_word}
     return head | {"message": message, "reason": reason, "code": code}

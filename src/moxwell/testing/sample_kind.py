@@ -1,4 +1,4 @@
-"""A small kind of our own, for tests of the runtime: a thing with a size and conditions."""
+"""A sample kind for tests of the runtime: Thing, with a size and conditions."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -34,7 +34,7 @@ THINGS = Resource("test.moxwell.dev", "v1", "things", "Thing")
 def thing(
     name: str, *, namespace: str = "ns", meta: Mapping[str, Any] | None = None, **spec: Any
 ) -> dict[str, Any]:
-    """A thing as somebody would apply it."""
+    """Build a Thing as a user would apply it."""
     return {
         "apiVersion": "test.moxwell.dev/v1",
         "kind": "Thing",

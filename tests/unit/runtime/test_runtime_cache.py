@@ -83,7 +83,7 @@ def test_what_vanished_while_history_was_lost_is_told_as_deleted() -> None:
             await cache.wait_synced()
             await asyncio.sleep(1)
             fake.fail(lambda r: ("watch", "true") in r.query, 503)
-            fake.cut()
+            fake.end_watches()
             await asyncio.sleep(0.001)  # the watch is away
             await kube.delete(THINGS, "goes", "ns")
             fake.compact()
@@ -197,12 +197,12 @@ async def disturb(fake: FakeKube, step: str, name: str) -> None:
             if await kube.find(THINGS, name, "ns") is not None:
                 await kube.delete(THINGS, name, "ns")
         case "cut":
-            fake.cut()
+            fake.end_watches()
         case "compact":
             fake.compact()
-            fake.cut()
+            fake.end_watches()
         case "fail":
             fake.fail(lambda r: ("limit", "500") in r.query or ("watch", "true") in r.query, 503)
-            fake.cut()
+            fake.end_watches()
         case "bookmark":
             fake.bookmark()

@@ -375,9 +375,9 @@ def test_a_loop_of_a_share_runs_only_while_it_is_held() -> None:
         async with running(runtime):
             await asyncio.sleep(9.5)
             assert beats["leader"] == 10
-            fake.away = True
+            fake.unreachable = True
             await asyncio.sleep(30)
-            fake.away = False
+            fake.unreachable = False
             stopped = beats["leader"]
             assert stopped < 23
             await asyncio.sleep(30)

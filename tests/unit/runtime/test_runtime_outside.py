@@ -74,7 +74,7 @@ async def serving(fake: FakeKube, nothing: Nothing) -> AsyncIterator[Runtime]:
 
 async def test_a_manager_without_an_api_is_alive_and_not_ready() -> None:
     fake = FakeKube(SystemClock())
-    fake.away = True
+    fake.unreachable = True
     async with serving(fake, Nothing()) as runtime:
         assert await ask(runtime, "/healthz") == (200, "ok")
         assert await ask(runtime, "/readyz") == (500, "[-]caches\nnot ready")

@@ -173,7 +173,7 @@ class EmbeddedApiServer:
 
     async def _respond(self, request: requests.Request) -> requests.Response:
         if any(name.startswith("impersonate-") for name in request.headers):
-            raise status_errors.forbidden_path("the embedded API server does not support impersonation")
+            raise status_errors.forbidden_path("impersonation is not supported")
         target = request_info.parse_path(request.path)
         if target is None:
             self.authorizer.authorize_path(request)

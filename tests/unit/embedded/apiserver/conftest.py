@@ -7,10 +7,10 @@ import pytest
 
 from moxwell.embedded.apiserver.hooks import Hooks
 from moxwell.embedded.apiserver.server import EmbeddedApiServer
-from moxwell.testing.api_calls import Asks
+from moxwell.testing.api_calls import ApiClient
 from moxwell.testing.loop import LoopClock, run_virtual
 
-Story = Callable[[Asks], Awaitable[Any]]
+Story = Callable[[ApiClient], Awaitable[Any]]
 
 
 @pytest.fixture
@@ -19,8 +19,8 @@ def play() -> Callable[..., Any]:
 
     def run(story: Story, hooks: Hooks | None = None) -> Any:
         async def main() -> Any:
-            async with EmbeddedApiServer(clock=LoopClock(), hooks=hooks) as store:
-                return await story(Asks(store))
+            async with EmbeddedApiServer(clock=LoopClock(), hooks=hooks) as api_server:
+                return await story(ApiClient(api_server))
 
         return run_virtual(main())
 

@@ -10,7 +10,7 @@ from moxwell.embedded.apiserver import merge_schema
 from moxwell.embedded.apiserver.apply import field_sets, typed_values
 from moxwell.embedded.apiserver.apply.managed_fields import applier, updater
 from moxwell.embedded.apiserver.apply.server_side_apply import FieldManager, VersionView
-from moxwell.testing.api_calls import CM, Asks, configmap
+from moxwell.testing.api_calls import CM, ApiClient, configmap
 
 Play = Callable[..., Any]
 _keys = st.sampled_from(["f:a", "f:b", "f:c", 'k:{"n":"x"}', "v:1"])
@@ -177,13 +177,13 @@ def test_an_update_owns_what_it_changed(old: Any, new: Any) -> None:
 
 
 def test_a_conflict_names_its_owner_and_force_takes_over(play: Play) -> None:
-    async def story(asks: Asks) -> None:
+    async def story(api: ApiClient) -> None:
         path = f"{CM}/a"
-        await asks.apply(path, configmap("a", k="1"), "one")
-        refused = await asks.apply(path, configmap("a", k="2"), "two")
-        assert refused.status == 409
-        assert refused.object["message"].endswith('conflict with "one": .data.k')
-        taken = (await asks.apply(path, configmap("a", k="2"), "two", force="true")).object
+        await api.apply(path, configmap("a", k="1"), "one")
+        error_response = await api.apply(path, configmap("a", k="2"), "two")
+        assert error_response.status == 409
+        assert error_response.object["message"].endswith('conflict with "one": .data.k')
+        taken = (await api.apply(path, configmap("a", k="2"), "two", force="true")).object
         managers = {m["manager"]: m["fieldsV1"] for m in taken["metadata"]["managedFields"]}
         assert managers == {"two": {"f:data": {"f:k": {}}}}
 
@@ -191,11 +191,11 @@ def test_a_conflict_names_its_owner_and_force_takes_over(play: Play) -> None:
 
 
 def test_fields_a_manager_no_longer_applies_are_removed(play: Play) -> None:
-    async def story(asks: Asks) -> None:
+    async def story(api: ApiClient) -> None:
         path = f"{CM}/a"
-        await asks.apply(path, configmap("a", k="1", l="2"), "one")
-        await asks.patch(path, {"data": {"m": "3"}})
-        left = (await asks.apply(path, configmap("a", k="1"), "one")).object
+        await api.apply(path, configmap("a", k="1", l="2"), "one")
+        await api.patch(path, {"data": {"m": "3"}})
+        left = (await api.apply(path, configmap("a", k="1"), "one")).object
         assert left["data"] == {"k": "1", "m": "3"}
 
     play(story)

@@ -16,7 +16,7 @@ from moxwell.clock import SystemClock
 from moxwell.embedded.apiserver.auth.tokens import ServiceAccountTokens
 from moxwell.embedded.apiserver.object_cache import ObjectCache
 from moxwell.pki.folder import CertificateAuthority
-from moxwell.testing.api_calls import CM, Asks, configmap
+from moxwell.testing.api_calls import CM, ApiClient, configmap
 
 Play = Callable[..., Any]
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -58,27 +58,27 @@ def binding(name: str, kind: str = "Role") -> dict[str, Any]:
     ],
 )
 def test_rules(play: Play, given: Any, method: str, path: str, status: int) -> None:
-    async def story(asks: Asks) -> None:
-        await asks.post(CM, configmap("a"))
-        await asks.post(f"{RBAC}/namespaces/default/roles", role("r", given))
-        await asks.post(f"{RBAC}/namespaces/default/rolebindings", binding("r"))
-        assert (await Asks(asks.handler, JANE)(method, path)).status == status
+    async def story(api: ApiClient) -> None:
+        await api.post(CM, configmap("a"))
+        await api.post(f"{RBAC}/namespaces/default/roles", role("r", given))
+        await api.post(f"{RBAC}/namespaces/default/rolebindings", binding("r"))
+        assert (await ApiClient(api.handler, JANE)(method, path)).status == status
 
     play(story)
 
 
 def test_roles_cannot_grant_more_than_their_writer_has(play: Play) -> None:
-    async def story(asks: Asks) -> None:
+    async def story(api: ApiClient) -> None:
         allowed = {"apiGroups": ["*"], "resources": ["roles", "rolebindings"], "verbs": ["*"]}
         own = role("r", {**allowed, "verbs": ["create", "get"]}, rule(["get"], ["configmaps"]))
-        await asks.post(f"{RBAC}/namespaces/default/roles", own)
-        await asks.post(f"{RBAC}/namespaces/default/rolebindings", binding("r"))
-        jane = Asks(asks.handler, JANE)
+        await api.post(f"{RBAC}/namespaces/default/roles", own)
+        await api.post(f"{RBAC}/namespaces/default/rolebindings", binding("r"))
+        jane = ApiClient(api.handler, JANE)
         path = f"{RBAC}/namespaces/default/roles"
         assert (await jane.post(path, role("mine", rule(["get"], ["configmaps"])))).status == 201
-        refused = await jane.post(path, role("more", rule(["get"], ["secrets"])))
-        assert refused.status == 403
-        assert "not currently held" in refused.object["message"]
+        error_response = await jane.post(path, role("more", rule(["get"], ["secrets"])))
+        assert error_response.status == 403
+        assert "not currently held" in error_response.object["message"]
         bound = await jane.post(
             f"{RBAC}/namespaces/default/rolebindings", binding("cluster-admin", "ClusterRole")
         )
@@ -88,9 +88,9 @@ def test_roles_cannot_grant_more_than_their_writer_has(play: Play) -> None:
 
 
 def test_view_edit_and_admin_are_aggregated(play: Play) -> None:
-    async def story(asks: Asks) -> None:
-        await asks.post(f"{RBAC}/namespaces/default/rolebindings", binding("view", "ClusterRole"))
-        jane = Asks(asks.handler, JANE)
+    async def story(api: ApiClient) -> None:
+        await api.post(f"{RBAC}/namespaces/default/rolebindings", binding("view", "ClusterRole"))
+        jane = ApiClient(api.handler, JANE)
         assert (await jane.get(CM)).status == 200
         assert (await jane.get("/api/v1/namespaces/default/secrets")).status == 403
         assert (await jane.post(CM, configmap("a"))).status == 403
@@ -99,45 +99,45 @@ def test_view_edit_and_admin_are_aggregated(play: Play) -> None:
 
 
 def test_everybody_may_create_self_reviews(play: Play) -> None:
-    async def story(asks: Asks) -> None:
+    async def story(api: ApiClient) -> None:
         review = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": {"verb": "get", "resource": "pods", "namespace": "x"}},
         }
         path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-        answer = await Asks(asks.handler, JANE).post(path, review)
+        answer = await ApiClient(api.handler, JANE).post(path, review)
         assert answer.object["status"] == {"allowed": False}
-        assert (await asks.post(path, review)).object["status"] == {"allowed": True}
+        assert (await api.post(path, review)).object["status"] == {"allowed": True}
 
     play(story)
 
 
 def test_a_token_is_invalid_after_its_account_is_deleted(play: Play) -> None:
-    async def story(asks: Asks) -> None:
+    async def story(api: ApiClient) -> None:
         path = "/api/v1/namespaces/default/serviceaccounts"
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "bot"}}
-        await asks.post(path, account)
+        await api.post(path, account)
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-        token = (await asks.post(f"{path}/bot/token", request)).object["status"]["token"]
+        token = (await api.post(f"{path}/bot/token", request)).object["status"]["token"]
         review = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenReview",
             "spec": {"token": token},
         }
         reviews = "/apis/authentication.k8s.io/v1/tokenreviews"
-        status = (await asks.post(reviews, review)).object["status"]
+        status = (await api.post(reviews, review)).object["status"]
         assert status["user"]["username"] == "system:serviceaccount:default:bot"
-        await asks.delete(f"{path}/bot")
-        assert "authenticated" not in (await asks.post(reviews, review)).object["status"]
+        await api.delete(f"{path}/bot")
+        assert "authenticated" not in (await api.post(reviews, review)).object["status"]
         forged = {**review, "spec": {"token": token[:-4] + "AAAA"}}
-        assert "authenticated" not in (await asks.post(reviews, forged)).object["status"]
+        assert "authenticated" not in (await api.post(reviews, forged)).object["status"]
 
     play(story)
 
 
 def test_eviction_obeys_the_budget(play: Play) -> None:
-    async def story(asks: Asks) -> None:
+    async def story(api: ApiClient) -> None:
         import asyncio
 
         pods = "/api/v1/namespaces/default/pods"
@@ -153,15 +153,15 @@ def test_eviction_obeys_the_budget(play: Play) -> None:
             "metadata": {"name": "b"},
             "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}},
         }
-        await asks.post(pods, pod)
+        await api.post(pods, pod)
         running = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-        await asks.patch(f"{pods}/p/status", {"status": running})
-        await asks.post("/apis/policy/v1/namespaces/default/poddisruptionbudgets", budget)
+        await api.patch(f"{pods}/p/status", {"status": running})
+        await api.post("/apis/policy/v1/namespaces/default/poddisruptionbudgets", budget)
         await asyncio.sleep(1)
         eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}}
-        refused = await asks.post(f"{pods}/p/eviction", eviction)
-        assert refused.status == 429
-        assert refused.object["details"]["causes"][0]["reason"] == "DisruptionBudget"
+        error_response = await api.post(f"{pods}/p/eviction", eviction)
+        assert error_response.status == 429
+        assert error_response.object["details"]["causes"][0]["reason"] == "DisruptionBudget"
 
     play(story)
 
@@ -204,11 +204,11 @@ def test_an_existing_rsa_ca_is_used(tmp_path: Path) -> None:
 
 
 def test_the_root_lists_what_is_served(play: Play) -> None:
-    async def story(asks: Asks) -> None:
-        found = await asks("GET", "/")
+    async def story(api: ApiClient) -> None:
+        found = await api("GET", "/")
         assert found.status == 200
         paths = found.object["paths"]
         assert {"/api/v1", "/apis/apps/v1", "/readyz"} <= set(paths)
-        assert (await Asks(asks.handler, JANE)("GET", "/")).status == 403
+        assert (await ApiClient(api.handler, JANE)("GET", "/")).status == 403
 
     play(story)

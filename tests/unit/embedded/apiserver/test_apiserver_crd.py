@@ -10,7 +10,7 @@ from moxwell.embedded.apiserver.crd.pruning import defaulter, pruner
 from moxwell.embedded.apiserver.crd.validation import ValidationErrors, validator
 from moxwell.embedded.apiserver.hooks import AdmissionAttributes, Hooks
 from moxwell.errors import Invalid
-from moxwell.testing.api_calls import CRDS, WIDGETS, Asks, definition, widget
+from moxwell.testing.api_calls import CRDS, WIDGETS, ApiClient, make_crd, widget
 
 Play = Callable[..., Any]
 STRING, INT = {"type": "string"}, {"type": "integer"}
@@ -143,7 +143,7 @@ def test_a_transition_rule_sees_the_old_value() -> None:
 
 
 @pytest.mark.parametrize(
-    "rule, said",
+    "rule, message",
     [
         pytest.param("self.nope > 1", "undefined field 'nope'", id="a field nobody declared"),
         pytest.param("self.a + 1", "must evaluate to a bool", id="not a boolean"),
@@ -151,13 +151,13 @@ def test_a_transition_rule_sees_the_old_value() -> None:
         pytest.param("self.a >", "Syntax error", id="half a rule"),
     ],
 )
-def test_an_invalid_rule_rejects_the_crd(play: Play, rule: str, said: str) -> None:
-    async def story(asks: Asks) -> None:
+def test_an_invalid_rule_rejects_the_crd(play: Play, rule: str, message: str) -> None:
+    async def story(api: ApiClient) -> None:
         schema = spec(a=INT)
         schema["properties"]["spec"]["x-kubernetes-validations"] = [{"rule": rule}]
-        refused = await asks.post(CRDS, definition(schema))
-        assert refused.status == 422
-        assert said in refused.object["message"]
+        error_response = await api.post(CRDS, make_crd(schema))
+        assert error_response.status == 422
+        assert message in error_response.object["message"]
 
     play(story)
 
@@ -168,27 +168,27 @@ def test_versions_are_converted_by_the_hook(play: Play) -> None:
         inner = {new if k == old else k: v for k, v in obj.get("spec", {}).items()}
         return {**obj, "apiVersion": version, "spec": inner}
 
-    async def story(asks: Asks) -> None:
-        await asks.post(CRDS, definition(versions=("v1", "v2")))
-        await asks.post(WIDGETS, widget("w", {"size": 3}))
+    async def story(api: ApiClient) -> None:
+        await api.post(CRDS, make_crd(versions=("v1", "v2")))
+        await api.post(WIDGETS, widget("w", {"size": 3}))
         path = f"{WIDGETS}/w".replace("/v1/", "/v2/")
-        assert (await asks.get(path)).object["spec"] == {"count": 3}
-        await asks.patch(path, {"spec": {"count": 4}})
-        assert (await asks.get(f"{WIDGETS}/w")).object["spec"] == {"size": 4}
-        listed = (await asks.get(WIDGETS.replace("/v1/", "/v2/"))).object["items"]
+        assert (await api.get(path)).object["spec"] == {"count": 3}
+        await api.patch(path, {"spec": {"count": 4}})
+        assert (await api.get(f"{WIDGETS}/w")).object["spec"] == {"size": 4}
+        listed = (await api.get(WIDGETS.replace("/v1/", "/v2/"))).object["items"]
         assert listed[0]["apiVersion"] == "example.com/v2"
 
     play(story, Hooks(converters={"widgets.example.com": convert}))
 
 
 def test_a_conversion_webhook_is_rejected(play: Play) -> None:
-    async def story(asks: Asks) -> None:
-        crd = definition(versions=("v1", "v2"))
+    async def story(api: ApiClient) -> None:
+        crd = make_crd(versions=("v1", "v2"))
         config = {"clientConfig": {"url": "https://x"}, "conversionReviewVersions": ["v1"]}
         crd["spec"]["conversion"] = {"strategy": "Webhook", "webhook": config}
-        refused = await asks.post(CRDS, crd)
-        assert refused.status == 422
-        assert "calls no conversion webhooks" in refused.object["message"]
+        error_response = await api.post(CRDS, crd)
+        assert error_response.status == 422
+        assert "calls no conversion webhooks" in error_response.object["message"]
 
     play(story)
 
@@ -205,36 +205,36 @@ def test_admission_and_mutation_run_in_process(play: Play) -> None:
             obj["spec"]["added"] = True
         return obj
 
-    async def story(asks: Asks) -> None:
-        await asks.post(CRDS, definition())
-        made = await asks.post(WIDGETS, widget("w", {}))
+    async def story(api: ApiClient) -> None:
+        await api.post(CRDS, make_crd())
+        made = await api.post(WIDGETS, widget("w", {}))
         assert made.object["spec"] == {"added": True}
         assert made.headers["warning"] == '299 - "be careful"'
-        refused = await asks.post(WIDGETS, widget("x", {"bad": True}))
-        assert refused.status == 403
-        assert "too bad" in refused.object["message"]
+        error_response = await api.post(WIDGETS, widget("x", {"bad": True}))
+        assert error_response.status == 403
+        assert "too bad" in error_response.object["message"]
 
     play(story, Hooks(admit=admit, mutate=mutate))
 
 
 def test_a_changed_schema_applies_to_stored_objects(play: Play) -> None:
-    async def story(asks: Asks) -> None:
-        await asks.post(CRDS, definition(spec(a=INT)))
-        await asks.post(WIDGETS, widget("w", {"a": 1}))
-        new = definition(spec(a=INT, b={**INT, "default": 7}))
-        await asks.patch(f"{CRDS}/widgets.example.com", {"spec": new["spec"]})
-        assert (await asks.get(f"{WIDGETS}/w")).object["spec"] == {"a": 1, "b": 7}
+    async def story(api: ApiClient) -> None:
+        await api.post(CRDS, make_crd(spec(a=INT)))
+        await api.post(WIDGETS, widget("w", {"a": 1}))
+        new = make_crd(spec(a=INT, b={**INT, "default": 7}))
+        await api.patch(f"{CRDS}/widgets.example.com", {"spec": new["spec"]})
+        assert (await api.get(f"{WIDGETS}/w")).object["spec"] == {"a": 1, "b": 7}
 
     play(story)
 
 
 def test_columns_of_a_custom_kind(play: Play) -> None:
-    async def story(asks: Asks) -> None:
+    async def story(api: ApiClient) -> None:
         columns = [{"name": "Size", "type": "integer", "jsonPath": ".spec.a"}]
-        await asks.post(CRDS, definition(spec(a=INT), additionalPrinterColumns=columns))
-        await asks.post(WIDGETS, widget("w", {"a": 3}))
+        await api.post(CRDS, make_crd(spec(a=INT), additionalPrinterColumns=columns))
+        await api.post(WIDGETS, widget("w", {"a": 3}))
         accept = "application/json;as=Table;v=v1;g=meta.k8s.io"
-        table = (await asks.get(WIDGETS, accept=accept)).object
+        table = (await api.get(WIDGETS, accept=accept)).object
         assert [c["name"] for c in table["columnDefinitions"]] == ["Name", "Size"]
         assert table["rows"][0]["cells"] == ["w", 3]
 

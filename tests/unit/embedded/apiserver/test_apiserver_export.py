@@ -5,18 +5,18 @@ from typing import Any
 
 from moxwell.embedded.apiserver import export
 from moxwell.embedded.apiserver.server import EmbeddedApiServer
-from moxwell.testing.api_calls import CM, CRDS, WIDGETS, Asks, configmap, definition, widget
+from moxwell.testing.api_calls import CM, CRDS, WIDGETS, ApiClient, configmap, make_crd, widget
 from moxwell.testing.loop import LoopClock, run_virtual
 
 
-async def _fill(asks: Asks) -> None:
-    await asks.post(CRDS, definition())
-    owner = (await asks.post(WIDGETS, widget("owner", {"a": 1}))).object
-    await asks.patch(f"{WIDGETS}/owner/status", {"status": {"ready": True}})
+async def _fill(api: ApiClient) -> None:
+    await api.post(CRDS, make_crd())
+    owner = (await api.post(WIDGETS, widget("owner", {"a": 1}))).object
+    await api.patch(f"{WIDGETS}/owner/status", {"status": {"ready": True}})
     ref = {"apiVersion": "example.com/v1", "kind": "Widget", "name": "owner"}
     child = configmap("child", k="v")
     child["metadata"]["ownerReferences"] = [{**ref, "uid": owner["metadata"]["uid"]}]
-    await asks.post(CM, child)
+    await api.post(CM, child)
     await asyncio.sleep(1)
 
 
@@ -26,13 +26,13 @@ def _exported_and_imported(*, whole: bool) -> Any:
             EmbeddedApiServer(clock=LoopClock()) as one,
             EmbeddedApiServer(clock=LoopClock()) as two,
         ):
-            await _fill(Asks(one))
+            await _fill(ApiClient(one))
             text = "".join([export.to_yaml(o) async for o in export.dump(one, complete=whole)])
             count = await export.load(two, export.from_yaml(text))
             await asyncio.sleep(1)
-            asks = Asks(two)
+            api = ApiClient(two)
             paths = (f"{WIDGETS}/owner", f"{CM}/child")
-            return count, [(await asks.get(path)).object for path in paths], text
+            return count, [(await api.get(path)).object for path in paths], text
 
     return run_virtual(main())
 
@@ -53,7 +53,7 @@ def test_portable_documents_omit_server_fields() -> None:
 
 def test_default_objects_are_not_exported() -> None:
     async def main() -> list[Any]:
-        async with EmbeddedApiServer(clock=LoopClock(), root_ca="pem") as store:
-            return [o async for o in export.dump(store)]
+        async with EmbeddedApiServer(clock=LoopClock(), root_ca="pem") as api_server:
+            return [o async for o in export.dump(api_server)]
 
     assert run_virtual(main()) == []

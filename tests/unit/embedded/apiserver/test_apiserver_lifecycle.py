@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from moxwell.testing.api_calls import CM, CRDS, WIDGETS, Asks, configmap, definition, widget
+from moxwell.testing.api_calls import CM, CRDS, WIDGETS, ApiClient, configmap, make_crd, widget
 
 Play = Callable[..., Any]
 
@@ -32,13 +32,13 @@ async def settle() -> None:
     ],
 )
 def test_propagation(play: Play, policy: str, stays: bool) -> None:
-    async def story(asks: Asks) -> None:
-        owner = (await asks.post(CM, configmap("owner"))).object
-        await asks.post(CM, owned("child", owner, block=True))
-        await asks.delete(f"{CM}/owner", propagationPolicy=policy)
+    async def story(api: ApiClient) -> None:
+        owner = (await api.post(CM, configmap("owner"))).object
+        await api.post(CM, owned("child", owner, block=True))
+        await api.delete(f"{CM}/owner", propagationPolicy=policy)
         await settle()
-        assert (await asks.get(f"{CM}/owner")).status == 404
-        child = await asks.get(f"{CM}/child")
+        assert (await api.get(f"{CM}/owner")).status == 404
+        child = await api.get(f"{CM}/child")
         assert (child.status == 200) == stays
         if stays:
             assert "ownerReferences" not in child.object["metadata"]
@@ -47,71 +47,71 @@ def test_propagation(play: Play, policy: str, stays: bool) -> None:
 
 
 def test_foreground_deletion_waits_for_a_dependent_with_finalizers(play: Play) -> None:
-    async def story(asks: Asks) -> None:
-        owner = (await asks.post(CM, configmap("owner"))).object
+    async def story(api: ApiClient) -> None:
+        owner = (await api.post(CM, configmap("owner"))).object
         child = owned("child", owner, block=True)
         child["metadata"]["finalizers"] = ["example.com/hold"]
-        await asks.post(CM, child)
-        await asks.delete(f"{CM}/owner", propagationPolicy="Foreground")
+        await api.post(CM, child)
+        await api.delete(f"{CM}/owner", propagationPolicy="Foreground")
         await settle()
-        assert (await asks.get(f"{CM}/owner")).status == 200
-        await asks.patch(f"{CM}/child", {"metadata": {"finalizers": None}})
+        assert (await api.get(f"{CM}/owner")).status == 200
+        await api.patch(f"{CM}/child", {"metadata": {"finalizers": None}})
         await settle()
-        assert (await asks.get(f"{CM}/owner")).status == 404
+        assert (await api.get(f"{CM}/owner")).status == 404
 
     play(story)
 
 
 def test_a_dependent_without_owner_is_collected(play: Play) -> None:
-    async def story(asks: Asks) -> None:
+    async def story(api: ApiClient) -> None:
         ghost = {"metadata": {"name": "ghost", "uid": "no-such-uid"}}
-        await asks.post(CM, owned("child", ghost))
+        await api.post(CM, owned("child", ghost))
         await settle()
-        assert (await asks.get(f"{CM}/child")).status == 404
+        assert (await api.get(f"{CM}/child")).status == 404
 
     play(story)
 
 
 def test_a_finalizer_delays_deletion_until_removed(play: Play) -> None:
-    async def story(asks: Asks) -> None:
+    async def story(api: ApiClient) -> None:
         held = configmap("a")
         held["metadata"]["finalizers"] = ["example.com/hold"]
-        await asks.post(CM, held)
-        gone = (await asks.delete(f"{CM}/a")).object
+        await api.post(CM, held)
+        gone = (await api.delete(f"{CM}/a")).object
         assert gone["metadata"]["deletionTimestamp"]
-        again = await asks.post(CM, configmap("a"))
+        again = await api.post(CM, configmap("a"))
         assert again.status == 409
-        await asks.patch(f"{CM}/a", {"metadata": {"finalizers": []}})
-        assert (await asks.get(f"{CM}/a")).status == 404
+        await api.patch(f"{CM}/a", {"metadata": {"finalizers": []}})
+        assert (await api.get(f"{CM}/a")).status == 404
 
     play(story)
 
 
 def test_deleting_a_namespace_deletes_its_objects(play: Play) -> None:
-    async def story(asks: Asks) -> None:
+    async def story(api: ApiClient) -> None:
         space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
-        await asks.post("/api/v1/namespaces", space)
-        await asks.post("/api/v1/namespaces/team/configmaps", configmap("a"))
-        await asks.delete("/api/v1/namespaces/team")
-        refused = await asks.post("/api/v1/namespaces/team/configmaps", configmap("b"))
-        assert refused.status in (403, 404)
+        await api.post("/api/v1/namespaces", space)
+        await api.post("/api/v1/namespaces/team/configmaps", configmap("a"))
+        await api.delete("/api/v1/namespaces/team")
+        error_response = await api.post("/api/v1/namespaces/team/configmaps", configmap("b"))
+        assert error_response.status in (403, 404)
         await settle()
-        assert (await asks.get("/api/v1/namespaces/team")).status == 404
-        assert (await asks.get("/api/v1/configmaps")).object["items"] == []
+        assert (await api.get("/api/v1/namespaces/team")).status == 404
+        assert (await api.get("/api/v1/configmaps")).object["items"] == []
 
     play(story)
 
 
 def test_a_terminating_namespace_reports_remaining_content(play: Play) -> None:
-    async def story(asks: Asks) -> None:
+    async def story(api: ApiClient) -> None:
         space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
-        await asks.post("/api/v1/namespaces", space)
+        await api.post("/api/v1/namespaces", space)
         held = configmap("a")
         held["metadata"]["finalizers"] = ["example.com/hold"]
-        await asks.post("/api/v1/namespaces/team/configmaps", held)
-        await asks.delete("/api/v1/namespaces/team")
+        await api.post("/api/v1/namespaces/team/configmaps", held)
+        await api.delete("/api/v1/namespaces/team")
         await settle()
-        status = (await asks.get("/api/v1/namespaces/team")).object["status"]
+        status = (await api.get("/api/v1/namespaces/team")).object["status"]
         texts = [c["message"] for c in status["conditions"] if c["status"] == "True"]
         assert any("example.com/hold in 1 resource instances" in text for text in texts)
 
@@ -119,13 +119,13 @@ def test_a_terminating_namespace_reports_remaining_content(play: Play) -> None:
 
 
 def test_deleting_a_crd_deletes_its_objects(play: Play) -> None:
-    async def story(asks: Asks) -> None:
-        await asks.post(CRDS, definition())
-        assert (await asks.post(WIDGETS, widget("w", {}))).status == 201
-        await asks.delete(f"{CRDS}/widgets.example.com")
+    async def story(api: ApiClient) -> None:
+        await api.post(CRDS, make_crd())
+        assert (await api.post(WIDGETS, widget("w", {}))).status == 201
+        await api.delete(f"{CRDS}/widgets.example.com")
         await settle()
-        assert (await asks.get(f"{CRDS}/widgets.example.com")).status == 404
-        assert (await asks.handler.handle(_get(WIDGETS))).status == 404
+        assert (await api.get(f"{CRDS}/widgets.example.com")).status == 404
+        assert (await api.handler.handle(_get(WIDGETS))).status == 404
 
     play(story)
 
@@ -137,10 +137,10 @@ def _get(path: str) -> Any:
 
 
 def test_a_crd_becomes_established(play: Play) -> None:
-    async def story(asks: Asks) -> None:
-        await asks.post(CRDS, definition())
+    async def story(api: ApiClient) -> None:
+        await api.post(CRDS, make_crd())
         await settle()
-        status = (await asks.get(f"{CRDS}/widgets.example.com")).object["status"]
+        status = (await api.get(f"{CRDS}/widgets.example.com")).object["status"]
         held = {c["type"]: c["status"] for c in status["conditions"]}
         assert held == {"NamesAccepted": "True", "Established": "True"}
         assert status["storedVersions"] == ["v1"]
@@ -149,64 +149,64 @@ def test_a_crd_becomes_established(play: Play) -> None:
 
 
 def test_events_expire_after_an_hour(play: Play) -> None:
-    async def story(asks: Asks) -> None:
+    async def story(api: ApiClient) -> None:
         path = "/api/v1/namespaces/default/events"
         about = {"kind": "ConfigMap", "name": "a", "namespace": "default"}
         event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}}
-        assert (await asks.post(path, {**event, "involvedObject": about})).status == 201
+        assert (await api.post(path, {**event, "involvedObject": about})).status == 201
         await asyncio.sleep(3000)
-        assert (await asks.get(f"{path}/e")).status == 200
+        assert (await api.get(f"{path}/e")).status == 200
         await asyncio.sleep(1500)
-        assert (await asks.get(f"{path}/e")).status == 404
+        assert (await api.get(f"{path}/e")).status == 404
 
     play(story)
 
 
 def test_a_claim_in_use_stays_until_its_pod_is_gone(play: Play) -> None:
-    async def story(asks: Asks) -> None:
+    async def story(api: ApiClient) -> None:
         claims, pods = (
             f"/api/v1/namespaces/default/{k}" for k in ("persistentvolumeclaims", "pods")
         )
         ask = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
         head = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "c"}}
-        await asks.post(claims, {**head, "spec": ask})
+        await api.post(claims, {**head, "spec": ask})
         volume = {"name": "v", "persistentVolumeClaim": {"claimName": "c"}}
         spec = {"containers": [{"name": "c", "image": "i"}], "volumes": [volume]}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
-        assert (await asks.post(pods, pod)).status == 201
-        await asks.delete(f"{claims}/c")
+        assert (await api.post(pods, pod)).status == 201
+        await api.delete(f"{claims}/c")
         await settle()
-        assert (await asks.get(f"{claims}/c")).status == 200
-        await asks.delete(f"{pods}/p")
+        assert (await api.get(f"{claims}/c")).status == 200
+        await api.delete(f"{pods}/p")
         await settle()
-        assert (await asks.get(f"{claims}/c")).status == 404
+        assert (await api.get(f"{claims}/c")).status == 404
 
     play(story)
 
 
 def test_a_terminating_pod_without_node_is_deleted(play: Play) -> None:
-    async def story(asks: Asks) -> None:
+    async def story(api: ApiClient) -> None:
         pods = "/api/v1/namespaces/default/pods"
         spec = {"containers": [{"name": "c", "image": "i"}], "nodeName": "gone"}
-        await asks.post(
+        await api.post(
             pods, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
         )
-        await asks.delete(f"{pods}/p")
-        assert (await asks.get(f"{pods}/p")).status == 200
+        await api.delete(f"{pods}/p")
+        assert (await api.get(f"{pods}/p")).status == 200
         await asyncio.sleep(100)
-        assert (await asks.get(f"{pods}/p")).status == 404
+        assert (await api.get(f"{pods}/p")).status == 404
 
     play(story)
 
 
 def test_a_node_loses_its_taint_when_it_is_ready(play: Play) -> None:
-    async def story(asks: Asks) -> None:
+    async def story(api: ApiClient) -> None:
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
-        made = (await asks.post("/api/v1/nodes", node)).object
+        made = (await api.post("/api/v1/nodes", node)).object
         assert [t["key"] for t in made["spec"]["taints"]] == ["node.kubernetes.io/not-ready"]
         ready = {"conditions": [{"type": "Ready", "status": "True"}]}
-        await asks.patch("/api/v1/nodes/n/status", {"status": ready})
+        await api.patch("/api/v1/nodes/n/status", {"status": ready})
         await settle()
-        assert "taints" not in (await asks.get("/api/v1/nodes/n")).object["spec"]
+        assert "taints" not in (await api.get("/api/v1/nodes/n")).object["spec"]
 
     play(story)

@@ -107,9 +107,9 @@ def test_decoding(version: str, kind: str, message: bytes, found: object) -> Non
     ],
 )
 def test_an_invalid_message_is_rejected(data: bytes) -> None:
-    with pytest.raises(StatusError) as refused:
+    with pytest.raises(StatusError) as error_response:
         DECODER.decode(data)
-    assert refused.value.code == 400
+    assert error_response.value.code == 400
 
 
 @given(st.integers(0, 2**64 - 1))

@@ -8,7 +8,7 @@ import pytest
 from moxwell.api.quantity import Quantity
 from moxwell.embedded.apiserver.quota import limit_ranges, resource_list, usage
 from moxwell.embedded.apiserver.server import EmbeddedApiServer
-from moxwell.testing.api_calls import CM, Asks, configmap
+from moxwell.testing.api_calls import CM, ApiClient, configmap
 
 QUOTAS = "/api/v1/namespaces/default/resourcequotas"
 Body = dict[str, Any]
@@ -19,13 +19,13 @@ def pod(*containers: Body, phase: str = "", **spec: Any) -> Body:
     return {**found, "status": {"phase": phase}} if phase else found
 
 
-def asks(cpu: str, memory: str = "", **more: Any) -> Body:
+def api(cpu: str, memory: str = "", **more: Any) -> Body:
     requests = {"cpu": cpu, **({"memory": memory} if memory else {})}
     return {"name": "c", "resources": {"requests": requests}, **more}
 
 
 @pytest.mark.parametrize(
-    "store, obj, used",
+    "group_resource, obj, used",
     [
         pytest.param("secrets", {}, {"count/secrets": "1", "secrets": "1"}, id="a secret"),
         pytest.param(
@@ -36,27 +36,25 @@ def asks(cpu: str, memory: str = "", **more: Any) -> Body:
         ),
         pytest.param(
             "pods",
-            pod(asks("500m", "1Gi"), asks("1500m", "512Mi")),
+            pod(api("500m", "1Gi"), api("1500m", "512Mi")),
             {"count/pods": "1", "pods": "1", "cpu": "2", "requests.cpu": "2"}
             | {"memory": "1536Mi", "requests.memory": "1536Mi"},
             id="two containers",
         ),
         pytest.param(
             "pods",
-            pod(
-                asks("1"), initContainers=[asks("3"), asks("1", restartPolicy="Always"), asks("1")]
-            ),
+            pod(api("1"), initContainers=[api("3"), api("1", restartPolicy="Always"), api("1")]),
             {"count/pods": "1", "pods": "1", "cpu": "3", "requests.cpu": "3"},
             id="greedy before, a sidecar beside",
         ),
         pytest.param(
             "pods",
-            pod(asks("1"), overhead={"cpu": "250m"}),
+            pod(api("1"), overhead={"cpu": "250m"}),
             {"count/pods": "1", "pods": "1", "cpu": "1250m", "requests.cpu": "1250m"},
             id="the overhead of a runtime",
         ),
         pytest.param(
-            "pods", pod(asks("1"), phase="Failed"), {"count/pods": "1"}, id="a pod that ended"
+            "pods", pod(api("1"), phase="Failed"), {"count/pods": "1"}, id="a pod that ended"
         ),
         pytest.param(
             "services",
@@ -67,8 +65,9 @@ def asks(cpu: str, memory: str = "", **more: Any) -> Body:
         ),
     ],
 )
-def test_usage_of_an_object(store: str, obj: Body, used: dict[str, str]) -> None:
-    assert resource_list.to_strings(usage.usage_of(store, obj)) == dict(sorted(used.items()))
+def test_usage_of_an_object(group_resource: str, obj: Body, used: dict[str, str]) -> None:
+    found = resource_list.to_strings(usage.usage_of(group_resource, obj))
+    assert found == dict(sorted(used.items()))
 
 
 @pytest.mark.parametrize(
@@ -89,8 +88,8 @@ def test_sums_are_written_as_go_writes_them(parts: list[str], total: str) -> Non
 def test_limit_range_defaults_keep_explicit_values() -> None:
     made = pod({"name": "c", "resources": {"limits": {"cpu": "2"}}}, initContainers=[{"name": "i"}])
     limit_ranges.apply_defaults(made, {"default": {"cpu": "1"}, "defaultRequest": {"cpu": "500m"}})
-    said = made["metadata"]["annotations"][limit_ranges.ANNOTATION]
-    assert said == (
+    message = made["metadata"]["annotations"][limit_ranges.ANNOTATION]
+    assert message == (
         "LimitRanger plugin set: cpu request for container c; cpu request for init container i; "
         "cpu limit for init container i"
     )
@@ -98,8 +97,8 @@ def test_limit_range_defaults_keep_explicit_values() -> None:
 
 
 async def test_concurrent_writes_cannot_exceed_a_quota() -> None:
-    async with EmbeddedApiServer() as store:
-        asking = Asks(store)
+    async with EmbeddedApiServer() as api_server:
+        asking = ApiClient(api_server)
         hard = {"spec": {"hard": {"configmaps": "5"}}}
         head = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}}
         assert (await asking.post(QUOTAS, head | hard)).status == 201
@@ -108,5 +107,5 @@ async def test_concurrent_writes_cannot_exceed_a_quota() -> None:
         codes = [answer.status for answer in answers]
         assert codes.count(201) == 5 - there
         assert set(codes) == {201, 403}
-        refused = next(a for a in answers if a.status == 403).object["message"]
-        assert "exceeded quota: q, requested: configmaps=1, used: configmaps=5, " in refused
+        error_response = next(a for a in answers if a.status == 403).object["message"]
+        assert "exceeded quota: q, requested: configmaps=1, used: configmaps=5, " in error_response

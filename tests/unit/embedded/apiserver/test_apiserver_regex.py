@@ -26,7 +26,7 @@ def test_matches(pattern: str, text: str, found: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "pattern, said",
+    "pattern, message",
     [
         ("(?=x)", "invalid or unsupported Perl syntax: `(?=`"),
         ("a{1001}", "invalid repeat count: `{1001}`"),
@@ -34,10 +34,10 @@ def test_matches(pattern: str, text: str, found: bool) -> None:
     ],
     ids=["looking ahead", "too many times", "left open"],
 )
-def test_unsupported_patterns_are_rejected(pattern: str, said: str) -> None:
-    with pytest.raises(regex.InvalidPattern, match="error parsing regexp") as refused:
+def test_unsupported_patterns_are_rejected(pattern: str, message: str) -> None:
+    with pytest.raises(regex.InvalidPattern, match="error parsing regexp") as error_response:
         regex.compile_pattern(pattern)
-    assert str(refused.value) == f"error parsing regexp: {said}"
+    assert str(error_response.value) == f"error parsing regexp: {message}"
 
 
 def found_in(value: Any) -> Iterator[str]:

@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moxwell.embedded.apiserver.server import EmbeddedApiServer
-from moxwell.testing.api_calls import CM, Asks, configmap
+from moxwell.testing.api_calls import CM, ApiClient, configmap
 from moxwell.testing.loop import LoopClock, run_virtual
 
 Play = Callable[..., Any]
 
 
-async def _types(asks: Asks, count: int, **query: Any) -> list[tuple[str, str]]:
-    events = await asks.watch(CM, **query)
+async def _types(api: ApiClient, count: int, **query: Any) -> list[tuple[str, str]]:
+    events = await api.watch(CM, **query)
     found = []
     async for event in events:
         found.append((event["type"], event["object"]["metadata"].get("name", "")))
@@ -24,20 +24,20 @@ async def _types(asks: Asks, count: int, **query: Any) -> list[tuple[str, str]]:
 
 
 def test_a_resumed_watch_gets_every_change(play: Play) -> None:
-    async def story(asks: Asks) -> None:
-        start = (await asks.get(CM)).object["metadata"]["resourceVersion"]
-        await asks.post(CM, configmap("a"))
-        await asks.patch(f"{CM}/a", {"data": {"k": "v"}})
-        await asks.delete(f"{CM}/a")
-        found = await _types(asks, 3, resourceVersion=start)
+    async def story(api: ApiClient) -> None:
+        start = (await api.get(CM)).object["metadata"]["resourceVersion"]
+        await api.post(CM, configmap("a"))
+        await api.patch(f"{CM}/a", {"data": {"k": "v"}})
+        await api.delete(f"{CM}/a")
+        found = await _types(api, 3, resourceVersion=start)
         assert found == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
 
     play(story)
 
 
 def test_a_watch_older_than_the_history_gets_410(play: Play) -> None:
-    async def story(asks: Asks) -> None:
-        events = await asks.watch(CM, resourceVersion=1)
+    async def story(api: ApiClient) -> None:
+        events = await api.watch(CM, resourceVersion=1)
         event = await anext(events)
         assert (event["type"], event["object"]["code"]) == ("ERROR", 410)
 
@@ -45,52 +45,52 @@ def test_a_watch_older_than_the_history_gets_410(play: Play) -> None:
 
 
 def test_leaving_a_selector_is_a_deletion(play: Play) -> None:
-    async def story(asks: Asks) -> None:
+    async def story(api: ApiClient) -> None:
         labelled = configmap("a")
         labelled["metadata"]["labels"] = {"x": "1"}
-        start = (await asks.post(CM, labelled)).object["metadata"]["resourceVersion"]
-        await asks.patch(f"{CM}/a", {"metadata": {"labels": {"x": "2"}}})
-        found = await _types(asks, 1, resourceVersion=start, labelSelector="x=1")
+        start = (await api.post(CM, labelled)).object["metadata"]["resourceVersion"]
+        await api.patch(f"{CM}/a", {"metadata": {"labels": {"x": "2"}}})
+        found = await _types(api, 1, resourceVersion=start, labelSelector="x=1")
         assert found == [("DELETED", "a")]
 
     play(story)
 
 
 def test_initial_events_end_with_a_bookmark(play: Play) -> None:
-    async def story(asks: Asks) -> None:
-        await asks.post(CM, configmap("a"))
+    async def story(api: ApiClient) -> None:
+        await api.post(CM, configmap("a"))
         query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
-        found = await _types(asks, 2, allowWatchBookmarks="true", **query)
+        found = await _types(api, 2, allowWatchBookmarks="true", **query)
         assert found == [("ADDED", "a"), ("BOOKMARK", "")]
 
     play(story)
 
 
 def test_bookmarks_are_sent_when_idle(play: Play) -> None:
-    async def story(asks: Asks) -> None:
-        start = (await asks.get(CM)).object["metadata"]["resourceVersion"]
-        events = await asks.watch(CM, resourceVersion=start, allowWatchBookmarks="true")
+    async def story(api: ApiClient) -> None:
+        start = (await api.get(CM)).object["metadata"]["resourceVersion"]
+        events = await api.watch(CM, resourceVersion=start, allowWatchBookmarks="true")
         assert (await anext(events))["type"] == "BOOKMARK"
 
     play(story)
 
 
 def test_a_watch_ends_at_its_timeout(play: Play) -> None:
-    async def story(asks: Asks) -> None:
-        events = await asks.watch(CM, timeoutSeconds=30)
+    async def story(api: ApiClient) -> None:
+        events = await api.watch(CM, timeoutSeconds=30)
         assert [event async for event in events] == []
 
     play(story)
 
 
 def test_pages_are_consistent(play: Play) -> None:
-    async def story(asks: Asks) -> None:
+    async def story(api: ApiClient) -> None:
         for name in ("a", "b", "c"):
-            await asks.post(CM, configmap(name))
-        first = (await asks.get(CM, limit=2)).object
-        await asks.delete(f"{CM}/c")
-        await asks.post(CM, configmap("d"))
-        rest = await asks.get(CM, limit=2, **{"continue": first["metadata"]["continue"]})
+            await api.post(CM, configmap(name))
+        first = (await api.get(CM, limit=2)).object
+        await api.delete(f"{CM}/c")
+        await api.post(CM, configmap("d"))
+        rest = await api.get(CM, limit=2, **{"continue": first["metadata"]["continue"]})
         names = [i["metadata"]["name"] for i in [*first["items"], *rest.object["items"]]]
         assert names == ["a", "b", "c"]
 
@@ -110,40 +110,40 @@ def test_list_and_watch_lead_to_the_current_state(
     """A list followed by a watch leads to the current state."""
 
     async def main() -> None:
-        async with EmbeddedApiServer(clock=LoopClock()) as store:
-            asks = Asks(store)
+        async with EmbeddedApiServer(clock=LoopClock()) as api_server:
+            api = ApiClient(api_server)
             query = {"labelSelector": selector} if selector else {}
             known: dict[str, Any] = {}
             start = "0"
             for at, (what, name, label) in enumerate(steps):
                 if at == away:
-                    listed = (await asks.get(CM, **query)).object
+                    listed = (await api.get(CM, **query)).object
                     known = {
                         i["metadata"]["name"]: i["metadata"]["labels"] for i in listed["items"]
                     }
                     start = listed["metadata"]["resourceVersion"]
-                await _step(asks, what, name, label)
+                await _step(api, what, name, label)
             if away >= len(steps):
                 return
-            events = await asks.watch(CM, resourceVersion=start, timeoutSeconds=1, **query)
+            events = await api.watch(CM, resourceVersion=start, timeoutSeconds=1, **query)
             async for event in events:
                 meta = event["object"]["metadata"]
                 if event["type"] == "DELETED":
                     del known[meta["name"]]
                 else:
                     known[meta["name"]] = meta["labels"]
-            now = (await asks.get(CM, **query)).object["items"]
+            now = (await api.get(CM, **query)).object["items"]
             assert known == {i["metadata"]["name"]: i["metadata"]["labels"] for i in now}
 
     run_virtual(main())
 
 
-async def _step(asks: Asks, what: str, name: str, label: str) -> None:
+async def _step(api: ApiClient, what: str, name: str, label: str) -> None:
     obj = configmap(name)
     obj["metadata"]["labels"] = {"l": label}
     if what == "p":
-        await asks.post(CM, obj)
+        await api.post(CM, obj)
     elif what == "u":
-        await asks.put(f"{CM}/{name}", obj)
+        await api.put(f"{CM}/{name}", obj)
     else:
-        await asks.delete(f"{CM}/{name}")
+        await api.delete(f"{CM}/{name}")

@@ -1,10 +1,9 @@
 """
-The embedded API against a genuine kube-apiserver with etcd, both durable, on one machine.
+Benchmark: the embedded API server against kube-apiserver with etcd, both durable, on one machine.
 
-Run: ``python bench/store.py`` (needs ``make envtest``). The same client writes and reads ConfigMaps of
-1 kB over TLS, one server at a time, rounds alternating, the best of each counting. Charged are the
-requests per second and the CPU and memory of the server's processes. Ratios only; there is no
-limit, as the embedded API does not set out to be faster than the genuine one.
+Run: ``python bench/apiserver.py`` (needs ``make envtest``). One client writes and reads ConfigMaps
+of 1 kB over TLS, one server at a time in alternating rounds; the best round counts. Measured are
+requests per second and the servers' CPU and memory. Results are ratios without a limit.
 """
 
 import asyncio
@@ -31,12 +30,12 @@ from envtest.control_plane import ControlPlane  # noqa: E402
 REQUESTS, ROUNDS = 600, 3
 NAMESPACE = "/api/v1/namespaces/default/configmaps"
 PAYLOAD = {"text": "x" * 1000}
-Ask = Callable[[aiohttp.ClientSession, int], Awaitable[int]]
+SendRequest = Callable[[aiohttp.ClientSession, int], Awaitable[int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Contestant:
-    """A server: where, how to prove oneself, and which processes are charged."""
+class BenchmarkServer:
+    """A server: its URL, the client's TLS context, and its processes."""
 
     url: str
     tls: ssl.SSLContext
@@ -49,12 +48,14 @@ class Result:
     cpu_ms: float
 
 
-def contestant(config: Path, scratch: Path, pids: tuple[int, ...]) -> Contestant:
-    Server(config, locate.program("kubectl"), scratch).close()  # writes the files of the kubeconfig
+def make_server(config: Path, scratch: Path, pids: tuple[int, ...]) -> BenchmarkServer:
+    Server(
+        config, locate.program("kubectl"), scratch
+    ).close()  # writes the kubeconfig's certificate files
     url = yaml.safe_load(config.read_text())["clusters"][0]["cluster"]["server"]
     tls = ssl.create_default_context(cafile=str(scratch / "ca.crt"))
     tls.load_cert_chain(scratch / "admin.crt", scratch / "admin.key")
-    return Contestant(url, tls, pids)
+    return BenchmarkServer(url, tls, pids)
 
 
 def cpu_seconds(pids: tuple[int, ...]) -> float:
@@ -70,88 +71,92 @@ def memory_mib(pids: tuple[int, ...]) -> float:
     return pages * 4096 / 2**20
 
 
-def create(mark: str) -> Ask:
-    async def ask(session: aiohttp.ClientSession, number: int) -> int:
+def create(mark: str) -> SendRequest:
+    async def send(session: aiohttp.ClientSession, number: int) -> int:
         body = {"metadata": {"name": f"{mark}-{number}"}, "data": PAYLOAD}
         async with session.post(NAMESPACE, json=body) as answer:
             await answer.read()
             return answer.status
 
-    return ask
+    return send
 
 
-def merge(mark: str) -> Ask:
+def merge(mark: str) -> SendRequest:
     headers = {"Content-Type": "application/merge-patch+json"}
 
-    async def ask(session: aiohttp.ClientSession, number: int) -> int:
+    async def send(session: aiohttp.ClientSession, number: int) -> int:
         body = f'{{"data":{{"n":"{time.monotonic_ns()}"}}}}'
         path = f"{NAMESPACE}/{mark}-{number}"
         async with session.patch(path, data=body, headers=headers) as answer:
             await answer.read()
             return answer.status
 
-    return ask
+    return send
 
 
-def read(mark: str) -> Ask:
-    async def ask(session: aiohttp.ClientSession, number: int) -> int:
+def read(mark: str) -> SendRequest:
+    async def send(session: aiohttp.ClientSession, number: int) -> int:
         async with session.get(f"{NAMESPACE}/{mark}-{number}") as answer:
             await answer.read()
             return answer.status
 
-    return ask
+    return send
 
 
-async def load(who: Contestant, ask: Ask, connections: int) -> Result:
-    """All the requests, over so many connections at once."""
-    connector = aiohttp.TCPConnector(limit=connections, ssl=who.tls)
+async def load(server: BenchmarkServer, send: SendRequest, connections: int) -> Result:
+    """Run all requests over a number of concurrent connections."""
+    connector = aiohttp.TCPConnector(limit=connections, ssl=server.tls)
     numbers = iter(range(REQUESTS))
-    async with aiohttp.ClientSession(who.url, connector=connector) as session:
+    async with aiohttp.ClientSession(server.url, connector=connector) as session:
         await session.get("/version")
 
         async def lane() -> None:
             for number in numbers:
-                status = await ask(session, number)
+                status = await send(session, number)
                 if status not in (200, 201):
-                    raise SystemExit(f"{who.url} answered {status}")
+                    raise SystemExit(f"{server.url} answered {status}")
 
-        before, began = cpu_seconds(who.pids), time.perf_counter()
+        before, began = cpu_seconds(server.pids), time.perf_counter()
         async with asyncio.TaskGroup() as group:
             for _ in range(connections):
                 group.create_task(lane())
         took = time.perf_counter() - began
-    return Result(REQUESTS / took, (cpu_seconds(who.pids) - before) / REQUESTS * 1000)
+    return Result(REQUESTS / took, (cpu_seconds(server.pids) - before) / REQUESTS * 1000)
 
 
 def better(old: Result | None, new: Result) -> Result:
     return new if old is None or new.per_second > old.per_second else old
 
 
-async def play(both: dict[str, Contestant]) -> dict[tuple[str, str], Result]:
+async def play(both: dict[str, BenchmarkServer]) -> dict[tuple[str, str], Result]:
     best: dict[tuple[str, str], Result] = {}
     for number in range(ROUNDS):
-        for name, who in both.items():
+        for name, server in both.items():
             for connections in (1, 16, 64):
                 mark = f"r{number}c{connections}"
-                kinds: tuple[tuple[str, Ask], ...] = (
+                kinds: tuple[tuple[str, SendRequest], ...] = (
                     ("create", create(mark)),
                     ("merge patch", merge(mark)),
                     ("get", read(mark)),
                 )
-                for kind, ask in kinds:
+                for kind, send in kinds:
                     key = (name, f"{kind}, {connections} connections")
-                    best[key] = better(best.get(key), await load(who, ask, connections))
+                    best[key] = better(best.get(key), await load(server, send, connections))
     return best
 
 
-def report(best: dict[tuple[str, str], Result], both: dict[str, Contestant]) -> None:
+def report(best: dict[tuple[str, str], Result], both: dict[str, BenchmarkServer]) -> None:
     print(f"{'embedded / genuine':32} {'requests/s':>10} {'server CPU':>10}")
     for what in dict.fromkeys(key for _, key in best):
-        ours, theirs = best["embedded", what], best["genuine", what]
-        rate = ours.per_second / theirs.per_second
-        cpu = ours.cpu_ms / theirs.cpu_ms if theirs.cpu_ms else float("nan")
-        print(f"{what:32} {rate:9.2f}x {cpu:9.2f}x   ({ours.per_second:.0f}/s here)")
-    memory = {name: memory_mib(who.pids) for name, who in both.items()}
+        embedded_server, kube_apiserver = best["embedded", what], best["genuine", what]
+        rate = embedded_server.per_second / kube_apiserver.per_second
+        cpu = (
+            embedded_server.cpu_ms / kube_apiserver.cpu_ms
+            if kube_apiserver.cpu_ms
+            else float("nan")
+        )
+        print(f"{what:32} {rate:9.2f}x {cpu:9.2f}x   ({embedded_server.per_second:.0f}/s here)")
+    memory = {name: memory_mib(server.pids) for name, server in both.items()}
     ratio = memory["embedded"] / memory["genuine"]
     print(f"{'memory at the end':32} {ratio:9.2f}x   ({memory['embedded']:.0f} MiB here)")
 
@@ -164,8 +169,8 @@ def main() -> int:
         stack.callback(process.stop)
         pids = (plane.processes["etcd"].pid, plane.processes["kube-apiserver"].pid)
         both = {
-            "genuine": contestant(plane.kubeconfig, scratch / "g", pids),
-            "embedded": contestant(config, scratch / "e", (process.pid,)),
+            "genuine": make_server(plane.kubeconfig, scratch / "g", pids),
+            "embedded": make_server(config, scratch / "e", (process.pid,)),
         }
         report(asyncio.run(play(both)), both)
     return 0
