@@ -1,8 +1,7 @@
 """
-The fifteen pains of users of the Proxmox cloud controller manager, each a story with our answer.
+Defects that users report of proxmox-cloud-controller-manager do not exist here; on virtual time.
 
-The simulator is Proxmox, the embedded API is the cluster; time is virtual. A test's name says the
-pain; its number is the one in the collected facts.
+One test for each defect, in the order of the collected reports.
 """
 
 from pathlib import Path
@@ -25,7 +24,7 @@ ATTACHMENTS = Resource(
 VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
 
 
-def test_pain_01_labels_freeze_after_a_live_migration() -> None:
+def test_labels_follow_a_live_migration() -> None:
     async def tell() -> None:
         async with joined(force_update_labels=True) as w:
             w.stage.mischief("move-guest", vmid=100, node="pve2")
@@ -39,7 +38,7 @@ def test_pain_01_labels_freeze_after_a_live_migration() -> None:
     story(tell)
 
 
-def test_pain_01_but_a_local_volume_keeps_the_old_zone() -> None:
+def test_a_local_volume_keeps_the_old_zone_label() -> None:
     async def tell() -> None:
         async with joined(force_update_labels=True) as w:
             await local_volume(w)
@@ -74,7 +73,7 @@ async def local_volume(w: CloudEnvironment) -> None:
     await w.kube.create(attachment, ATTACHMENTS)
 
 
-def test_pain_02_ha_rules_of_version_9_are_labels() -> None:
+def test_ha_rules_of_version_9_are_labels() -> None:
     async def tell() -> None:
         async with world("9.2.11") as w:
             await w.stage.pve.ha.add_resource("vm:100")
@@ -88,7 +87,7 @@ def test_pain_02_ha_rules_of_version_9_are_labels() -> None:
     story(tell)
 
 
-def test_pain_03_provider_ids_of_capi_are_read_and_written() -> None:
+def test_provider_ids_of_capi_are_read_and_written() -> None:
     async def tell() -> None:
         async with world(provider="capmox") as w:
             await w.join()
@@ -99,7 +98,7 @@ def test_pain_03_provider_ids_of_capi_are_read_and_written() -> None:
     story(tell)
 
 
-def test_pain_04_a_node_without_labels_says_why() -> None:
+def test_a_node_without_labels_has_an_event_that_explains_it() -> None:
     async def tell() -> None:
         async with world() as w:
             await w.join("nobody", uuid="99999999-0000-0000-0000-000000000000")
@@ -110,7 +109,7 @@ def test_pain_04_a_node_without_labels_says_why() -> None:
     story(tell)
 
 
-def test_pain_05_a_node_whose_guest_is_gone_is_removed() -> None:
+def test_a_node_whose_guest_is_gone_is_deleted() -> None:
     async def tell() -> None:
         async with joined() as w:
             w.stage.mischief("delete-guest", vmid=100)
@@ -121,7 +120,7 @@ def test_pain_05_a_node_whose_guest_is_gone_is_removed() -> None:
     story(tell)
 
 
-def test_pain_06_a_missing_permission_is_not_a_missing_guest() -> None:
+def test_a_missing_privilege_is_not_a_missing_guest() -> None:
     async def tell() -> None:
         async with joined() as w:
             await w.set_ready("ours", False)
@@ -131,7 +130,7 @@ def test_pain_06_a_missing_permission_is_not_a_missing_guest() -> None:
     story(tell)
 
 
-def test_pain_07_nodes_of_other_clouds_are_left_alone() -> None:
+def test_nodes_of_other_clouds_are_not_changed() -> None:
     async def tell() -> None:
         async with world() as w:
             await w.join("bare", ready=False, providerID="metal://7", uuid="8" * 32)
@@ -145,7 +144,7 @@ def test_pain_07_nodes_of_other_clouds_are_left_alone() -> None:
     story(tell)
 
 
-def test_pain_08_a_node_may_be_called_otherwise_than_its_guest() -> None:
+def test_a_node_may_have_another_name_than_its_guest() -> None:
     async def tell() -> None:
         async with world() as w:
             await w.join("rancher-x7")
@@ -155,7 +154,7 @@ def test_pain_08_a_node_may_be_called_otherwise_than_its_guest() -> None:
     story(tell)
 
 
-def test_pain_09_addresses_come_from_the_guest_agent() -> None:
+def test_addresses_come_from_the_guest_agent() -> None:
     async def tell() -> None:
         async with world(network={"mode": "qemu"}) as w:
             await boot(w)
@@ -167,7 +166,7 @@ def test_pain_09_addresses_come_from_the_guest_agent() -> None:
     story(tell)
 
 
-def test_pain_10_a_wrong_node_ip_is_named_beside_the_right_ones() -> None:
+def test_a_wrong_node_ip_is_reported_with_the_addresses_of_the_guest() -> None:
     async def tell() -> None:
         async with world(network={"mode": "qemu"}) as w:
             await boot(w)
@@ -178,7 +177,7 @@ def test_pain_10_a_wrong_node_ip_is_named_beside_the_right_ones() -> None:
     story(tell)
 
 
-def test_pain_11_an_ha_group_can_be_the_zone() -> None:
+def test_an_ha_group_can_be_the_zone() -> None:
     async def tell() -> None:
         async with world(ha_group=True) as w:
             await w.stage.pve.ha.create_group("rack-b", "pve1,pve2")
@@ -190,7 +189,7 @@ def test_pain_11_an_ha_group_can_be_the_zone() -> None:
     story(tell)
 
 
-def test_pain_12_only_json_is_asked_for() -> None:
+def test_only_json_is_requested() -> None:
     async def tell() -> None:
         async with joined() as w:
             asked = {r.headers.get("accept", "application/json") for r in w.handler.seen}
@@ -199,7 +198,7 @@ def test_pain_12_only_json_is_asked_for() -> None:
     story(tell)
 
 
-def test_pain_13_a_bad_configuration_is_one_clear_sentence(tmp_path: Path) -> None:
+def test_an_invalid_configuration_names_the_key(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("features: {providr: x}\nclusters:\n- {url: 'https://h:8006', region: r,"
                     " token_id: 'u@pve!t', token_secret: s}\n")  # fmt: skip
@@ -208,7 +207,7 @@ def test_pain_13_a_bad_configuration_is_one_clear_sentence(tmp_path: Path) -> No
         operator.check(options)
 
 
-def test_pain_14_a_provider_id_somebody_gave_stays() -> None:
+def test_an_existing_provider_id_is_kept() -> None:
     async def tell() -> None:
         async with world() as w:
             given = f"proxmox://{w.uuid()}"
@@ -220,7 +219,7 @@ def test_pain_14_a_provider_id_somebody_gave_stays() -> None:
     story(tell)
 
 
-def test_pain_15_a_load_balancer_gets_an_address() -> None:
+def test_a_load_balancer_gets_an_address() -> None:
     async def tell() -> None:
         balancer = {"mode": "ipam", "pool": "10.9.0.1-10.9.0.2", "announcer": "kube-vip"}
         async with world(load_balancer=balancer) as w:
@@ -271,7 +270,7 @@ def test_a_stopped_guest_is_tainted_and_a_started_one_is_not() -> None:
     story(tell)
 
 
-def test_a_region_that_is_silent_for_an_hour_costs_no_node() -> None:
+def test_a_region_that_does_not_answer_for_an_hour_deletes_no_node() -> None:
     async def tell() -> None:
         async with joined() as w:
             w.stage.fault("status", status=596)
@@ -281,7 +280,7 @@ def test_a_region_that_is_silent_for_an_hour_costs_no_node() -> None:
     story(tell)
 
 
-def test_a_vmid_that_was_given_to_another_guest_is_seen() -> None:
+def test_a_vmid_that_another_guest_has_now_is_noticed() -> None:
     async def tell() -> None:
         async with joined() as w:
             other = "uuid=77777777-0000-4000-8000-000000000000"

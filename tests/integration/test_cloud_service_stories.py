@@ -1,4 +1,4 @@
-"""Services that ask for addresses: given, shared, given back; stories on virtual time."""
+"""Load balancer addresses are assigned, shared and released; on virtual time."""
 
 from collections.abc import Callable, Coroutine, Mapping
 from types import MappingProxyType
@@ -67,7 +67,7 @@ async def reserved(w: CloudEnvironment) -> set[str]:
     return {x.ip for x in await w.stage.pve.sdn.leases("pve") if x.mac.startswith("02:")}
 
 
-def test_addresses_come_from_the_ipam_of_a_vnet_and_go_back() -> None:
+def test_addresses_are_reserved_in_the_ipam_of_a_vnet_and_released() -> None:
     async def tell() -> None:
         async with world(load_balancer=SDN) as w:
             await make_vnet(w)
@@ -87,7 +87,7 @@ def test_addresses_come_from_the_ipam_of_a_vnet_and_go_back() -> None:
     story(tell)
 
 
-def test_a_shared_address_goes_back_with_the_last_who_shares_it() -> None:
+def test_a_shared_address_is_released_with_its_last_service() -> None:
     async def tell() -> None:
         async with world(load_balancer=SDN) as w:
             await make_vnet(w)
@@ -132,7 +132,7 @@ def test_a_dual_stack_service_has_an_address_of_each_family_from_the_ipam() -> N
     story(tell)
 
 
-def test_of_two_addresses_each_goes_back_with_the_last_who_has_it() -> None:
+def test_each_of_two_addresses_is_released_with_its_last_service() -> None:
     async def tell() -> None:
         async with world(load_balancer=SDN) as w:
             await make_vnet(w)
@@ -169,7 +169,7 @@ def test_dual_stack_from_a_pool_with_one_ipv6_address() -> None:
     story(tell)
 
 
-def test_a_service_that_names_a_guests_mac_gets_nothing_of_the_guest() -> None:
+def test_a_forged_mac_does_not_release_the_address_of_a_guest() -> None:
     async def tell() -> None:
         async with world(load_balancer=SDN) as w:
             await make_vnet(w)
@@ -189,7 +189,7 @@ def test_a_service_that_names_a_guests_mac_gets_nothing_of_the_guest() -> None:
     story(tell)
 
 
-def test_a_service_that_is_no_load_balancer_any_more_is_left_clean() -> None:
+def test_a_service_that_is_no_load_balancer_any_more_loses_our_annotations() -> None:
     async def tell() -> None:
         async with world(load_balancer=SDN) as w:
             await make_vnet(w)
@@ -220,7 +220,7 @@ def test_other_services_are_not_touched() -> None:
     story(tell)
 
 
-def test_a_forged_note_takes_no_address_from_others() -> None:
+def test_a_forged_annotation_takes_no_address_from_others() -> None:
     async def tell() -> None:
         async with world(load_balancer={"mode": "ipam", "pool": "10.9.0.1-10.9.0.2"}) as w:
             await serve(w, "web")
@@ -232,7 +232,7 @@ def test_a_forged_note_takes_no_address_from_others() -> None:
     story(tell)
 
 
-def test_no_node_to_carry_it_is_told() -> None:
+def test_a_cluster_without_usable_nodes_is_reported() -> None:
     async def tell() -> None:
         async with world(load_balancer={"mode": "ipam", "pool": "10.9.0.1"}) as w:
             await serve(w, "web")

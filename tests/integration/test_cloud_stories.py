@@ -1,4 +1,4 @@
-"""What may never happen to a node, and what looking after it may cost: stories on virtual time."""
+"""Nodes are never deleted without proof, and how many requests they cost; on virtual time."""
 
 from collections import Counter
 
@@ -14,11 +14,11 @@ SERVICES = Resource("", "v1", "services", "Service")
 HOUR = 3600
 
 
-# ---------------------------------------------------------------------- no node is lost
+# No node is deleted without proof
 
 
 @pytest.mark.parametrize("provider", ["default", "capmox"])
-def test_no_privilege_left_is_no_guest_gone(provider: str) -> None:
+def test_a_lost_privilege_deletes_no_node(provider: str) -> None:
     async def tell() -> None:
         async with joined(provider=provider) as w:
             await w.set_ready("ours", False)
@@ -29,7 +29,7 @@ def test_no_privilege_left_is_no_guest_gone(provider: str) -> None:
 
 
 @pytest.mark.parametrize("provider", ["default", "capmox"])
-def test_a_guest_that_is_gone_takes_its_node_with_it(provider: str) -> None:
+def test_the_node_of_a_deleted_guest_is_deleted(provider: str) -> None:
     async def tell() -> None:
         async with joined(provider=provider) as w:
             await w.set_ready("ours", False)
@@ -39,7 +39,7 @@ def test_a_guest_that_is_gone_takes_its_node_with_it(provider: str) -> None:
     story(tell)
 
 
-def test_a_uuid_that_nobody_shows_us_is_no_guest_gone() -> None:
+def test_a_uuid_that_is_not_listed_deletes_no_node() -> None:
     async def tell() -> None:
         async with world() as w:
             await w.join(providerID="proxmox://99999999-0000-4000-8000-000000000000", ready=False)
@@ -49,7 +49,7 @@ def test_a_uuid_that_nobody_shows_us_is_no_guest_gone() -> None:
     story(tell)
 
 
-def test_a_changed_smbios_uuid_is_no_guest_gone() -> None:
+def test_a_changed_smbios_uuid_deletes_no_node() -> None:
     async def tell() -> None:
         async with joined() as w:
             w.rewrite(100, smbios1="uuid=77777777-0000-4000-8000-000000000000")
@@ -80,7 +80,7 @@ def test_a_renamed_guest_keeps_its_node() -> None:
     story(tell)
 
 
-def test_a_host_that_is_down_is_no_guest_gone_nor_stopped() -> None:
+def test_an_offline_host_neither_deletes_nor_taints_nodes() -> None:
     async def tell() -> None:
         async with world() as w:
             await boot(w)
@@ -98,7 +98,7 @@ def test_a_host_that_is_down_is_no_guest_gone_nor_stopped() -> None:
     story(tell)
 
 
-def test_a_guest_nobody_has_read_yet_on_a_host_that_is_down_is_not_gone() -> None:
+def test_an_unread_guest_on_an_offline_host_is_not_gone() -> None:
     async def tell() -> None:
         async with world() as w:
             w.stage.mischief("host-down", node="pve1")
@@ -109,7 +109,7 @@ def test_a_guest_nobody_has_read_yet_on_a_host_that_is_down_is_not_gone() -> Non
     story(tell)
 
 
-def test_a_guest_that_was_started_after_the_last_list_is_not_called_stopped() -> None:
+def test_a_guest_started_after_the_last_poll_is_not_stopped() -> None:
     async def tell() -> None:
         async with joined() as w:
             await boot(w)
@@ -124,7 +124,7 @@ def test_a_guest_that_was_started_after_the_last_list_is_not_called_stopped() ->
     story(tell)
 
 
-# ---------------------------------------------------------------------- what it costs
+# Requests
 
 
 def test_an_idle_hour_costs_nothing_but_the_list() -> None:
@@ -150,7 +150,7 @@ def test_a_new_node_costs_one_configuration() -> None:
     story(tell)
 
 
-def test_a_node_that_does_not_report_costs_nothing_while_its_guest_is_there() -> None:
+def test_a_node_that_does_not_report_costs_no_request_while_its_guest_exists() -> None:
     async def tell() -> None:
         async with joined() as w:
             await w.set_ready("ours", False)
@@ -162,7 +162,7 @@ def test_a_node_that_does_not_report_costs_nothing_while_its_guest_is_there() ->
     story(tell)
 
 
-def test_hidden_guests_are_asked_about_once_a_minute() -> None:
+def test_hidden_guests_are_checked_once_a_minute() -> None:
     async def tell() -> None:
         async with joined() as w:
             await w.set_ready("ours", False)
@@ -176,10 +176,10 @@ def test_hidden_guests_are_asked_about_once_a_minute() -> None:
     story(tell)
 
 
-# ---------------------------------------------------------------------- how it goes on
+# Initialization and refresh
 
 
-def test_a_guest_that_is_newer_than_the_list_is_found_soon() -> None:
+def test_a_guest_newer_than_the_last_poll_is_found_soon() -> None:
     async def tell() -> None:
         async with world() as w:
             await w.stage.clock.sleep(31)
@@ -195,7 +195,7 @@ def test_a_guest_that_is_newer_than_the_list_is_found_soon() -> None:
     story(tell)
 
 
-def test_a_kubelet_without_external_cloud_is_told_of() -> None:
+def test_a_kubelet_without_external_cloud_provider_is_reported() -> None:
     async def tell() -> None:
         async with world() as w:
             await w.join(taints=[])
@@ -205,7 +205,7 @@ def test_a_kubelet_without_external_cloud_is_told_of() -> None:
     story(tell)
 
 
-def test_labels_of_the_older_generation_are_carried_over() -> None:
+def test_deprecated_labels_are_copied_to_the_current_ones() -> None:
     async def tell() -> None:
         async with joined() as w:
             change = {"metadata": {"labels": {identity.OLD_ZONE: "z9"}}}
@@ -219,7 +219,7 @@ def test_labels_of_the_older_generation_are_carried_over() -> None:
     story(tell)
 
 
-def test_only_lifecycle_leaves_identity_to_others() -> None:
+def test_lifecycle_alone_does_not_initialize_nodes() -> None:
     async def tell() -> None:
         async with world(loops=("cloud.lifecycle",)) as w:
             await w.join(providerID="proxmox://r1/100", ready=False)
@@ -251,7 +251,7 @@ def test_addresses_of_the_agent_follow_it() -> None:
     story(tell)
 
 
-def test_delays_are_counted_under_their_known_names() -> None:
+def test_delays_have_their_upstream_metric_names() -> None:
     async def tell() -> None:
         async with joined() as w:
             registry = w.runtime.metrics.registry

@@ -1,4 +1,4 @@
-"""A tenant's wall in Proxmox, and that no kind tells a tenant a Proxmox secret."""
+"""The Proxmox firewall of a tenant, and that no kind shows a tenant a Proxmox secret."""
 
 import dataclasses
 from typing import Any
@@ -48,11 +48,11 @@ async def groups(w: TenantWorld, region: str) -> dict[str, str]:
 
 async def ready(w: TenantWorld, space: str) -> bool:
     found = await w.kube.find(Kubernetes, "c1", space)
-    said = found.status.conditions if found else ()
-    return any(c.type == "Ready" and c.status == "True" for c in said)
+    conditions = found.status.conditions if found else ()
+    return any(c.type == "Ready" and c.status == "True" for c in conditions)
 
 
-def test_a_plan_of_a_tenant_tells_which_nodes_roll() -> None:
+def test_a_plan_of_a_tenant_lists_the_nodes_that_roll() -> None:
     async def story() -> None:
         async with tenancy() as w:
             await w.put(tenant())
@@ -75,7 +75,7 @@ def test_a_plan_of_a_tenant_tells_which_nodes_roll() -> None:
     run_virtual(story())
 
 
-def test_a_tenant_has_a_wall_in_every_region_and_its_nodes_are_behind_it() -> None:
+def test_a_tenant_has_a_security_group_in_every_region_and_its_nodes_use_it() -> None:
     async def story() -> None:
         async with tenancy() as w:
             await w.put(tenant(network={"allowFrom": ["10.0.0.0/8", "192.168.0.0/16"]}))
@@ -104,7 +104,7 @@ def test_a_tenant_has_a_wall_in_every_region_and_its_nodes_are_behind_it() -> No
     run_virtual(story())
 
 
-def test_somebody_elses_group_is_left_alone() -> None:
+def test_a_security_group_of_another_owner_is_not_changed() -> None:
     async def story() -> None:
         async with tenancy() as w:
             pve = w.life.regions["south"].writer(Owned("test", names=("mox-red",)))
@@ -147,7 +147,7 @@ class As:
         return await self._store.handle(dataclasses.replace(request, user=self._user))
 
 
-def test_no_kind_tells_a_tenant_a_proxmox_secret(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_kind_shows_a_tenant_a_proxmox_secret(capsys: pytest.CaptureFixture[str]) -> None:
     async def story() -> None:
         async with tenancy() as w:
             await w.put(tenant())
@@ -172,31 +172,31 @@ def test_no_kind_tells_a_tenant_a_proxmox_secret(capsys: pytest.CaptureFixture[s
                     await _hides(w, f"{space}-{role}", space, name)
 
     run_virtual(story())
-    said = capsys.readouterr()
-    assert HIDDEN not in said.out + said.err  # nor does a log
+    logged = capsys.readouterr()
+    assert HIDDEN not in logged.out + logged.err
 
 
 async def _hides(w: TenantWorld, group: str, space: str, name: str) -> None:
-    """Either it is refused, without a word of it, or it is the tenant's own kubeconfig."""
+    """Reading is refused without showing the secret, or it is the tenant's own kubeconfig."""
     try:
-        told, may = str(await Kube(As(w, group)).get(SECRETS, name, space)), True
+        text, allowed = str(await Kube(As(w, group)).get(SECRETS, name, space)), True
     except MoxwellError as error:
-        told, may = str(error), False
-    assert HIDDEN not in told
-    assert not may or name == "c1-kubeconfig"
+        text, allowed = str(error), False
+    assert HIDDEN not in text
+    assert not allowed or name == "c1-kubeconfig"
 
 
-def test_a_tenant_that_names_anothers_credentials_is_told_so() -> None:
+def test_credentials_of_another_namespace_are_refused() -> None:
     async def story() -> None:
         async with tenancy() as w:
             await w.put(tenant())
             space = await w.until(lambda: settled(w))
             await w.put(cluster(space, credentialsRef={"name": "proxmox", "namespace": "default"}))
 
-            async def said() -> Any:
+            async def failures() -> Any:
                 found = await w.kube.get(Kubernetes, "c1", space)
                 return [c.message for c in found.status.conditions if c.status == "False"]
 
-            assert "only use Secrets of its own" in (await w.until(said))[0]
+            assert "only use Secrets of its own" in (await w.until(failures))[0]
 
     run_virtual(story())

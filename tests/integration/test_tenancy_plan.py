@@ -1,4 +1,4 @@
-"""What ``moxwell plan`` says is what then happens: over random changes, on virtual time."""
+"""Plans of random changes are compared with what then happens, on virtual time."""
 
 from collections import Counter
 from typing import Any
@@ -90,7 +90,7 @@ async def check(w: TenantWorld, spec: Json) -> None:
 
 
 async def check_end(w: TenantWorld) -> None:
-    """The plan of a deletion names everything that then goes."""
+    """The plan of a deletion lists everything that is then deleted."""
     doc = {k: v for k, v in app("c1").items() if k != "spec"}
     plan = (await w.planner.plan([doc], delete=True)).parts[0]
     before, had = await objects(w), await machines(w)
@@ -119,7 +119,7 @@ def _compare_places(
 
 
 def _group(machine: str) -> str:
-    """Machines are called after their group, its template and a number."""
+    """The group in a machine's name, before template hash and suffix."""
     return machine.rsplit("-", 2)[0]
 
 
@@ -131,12 +131,12 @@ def _group(machine: str) -> str:
     phases=[Phase.generate],
 )
 @given(st.lists(SPEC, min_size=2, max_size=3))
-def test_plans_come_true(specs: list[Json]) -> None:
+def test_changes_happen_as_planned(specs: list[Json]) -> None:
     async def story() -> None:
         async with tenancy() as w:
             newest = "v1.34.1"
             for spec in specs:
-                newest = max(newest, spec["version"])  # a control plane never goes back
+                newest = max(newest, spec["version"])  # a control plane is never downgraded
                 await check(w, {**spec, "version": newest})
             await check_end(w)
 

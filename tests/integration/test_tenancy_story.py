@@ -1,4 +1,4 @@
-"""Tenant clusters told as stories: made, grown, rolled, upgraded, put to sleep, deleted."""
+"""Tenant clusters are created, scaled, rolled, upgraded, put to sleep and deleted."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ async def templates(w: TenantWorld) -> set[str]:
     return {t.name for t in (await w.kube.list(ProxmoxMachineTemplate, SPACE)).items}
 
 
-def test_a_change_rolls_and_old_templates_stay_until_no_set_uses_them() -> None:
+def test_a_change_rolls_and_used_templates_are_kept() -> None:
     async def story() -> None:
         async with tenancy() as w:
             await w.put(app("c1", nodeGroups=[{"name": "g", "replicas": 2}]))
@@ -69,7 +69,7 @@ def test_a_change_rolls_and_old_templates_stay_until_no_set_uses_them() -> None:
     run_virtual(story())
 
 
-def test_a_group_that_is_taken_out_waits_for_no_rollout() -> None:
+def test_a_removed_group_waits_for_no_rollout() -> None:
     async def story() -> None:
         async with tenancy() as w:
             stays, leaves = {"name": "a", "replicas": 3}, {"name": "b", "replicas": 1}
@@ -95,7 +95,7 @@ def test_a_group_that_is_taken_out_waits_for_no_rollout() -> None:
     run_virtual(story())
 
 
-def test_counts_never_roll_and_an_autoscaler_keeps_its_own() -> None:
+def test_replica_counts_never_roll_and_an_autoscaler_keeps_its_count() -> None:
     async def story() -> None:
         async with tenancy() as w:
             groups: dict[str, Any] = {
@@ -117,7 +117,7 @@ def test_counts_never_roll_and_an_autoscaler_keeps_its_own() -> None:
     run_virtual(story())
 
 
-def test_an_upgrade_takes_the_control_plane_first_and_then_every_node() -> None:
+def test_an_upgrade_changes_the_control_plane_before_the_nodes() -> None:
     async def story() -> None:
         async with tenancy() as w:
             spec = {"nodeGroups": [{"name": "g", "replicas": 2}]}

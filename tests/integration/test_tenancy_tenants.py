@@ -1,4 +1,4 @@
-"""A tenant's rights, asked of the API itself: its own clusters, and never a Proxmox secret."""
+"""The permissions of a tenant: its own clusters, and never a Proxmox secret."""
 
 import dataclasses
 from typing import Any
@@ -8,9 +8,9 @@ import pytest
 from moxwell.api.cozystack import Kubernetes, Tenant
 from moxwell.api.kinds import Resource
 from moxwell.api.requests import Request, Response, UserInfo
-from moxwell.runtime.tenant_clients import SECRETS
 from moxwell.errors import Denied
 from moxwell.kube.client import Kube
+from moxwell.runtime.tenant_clients import SECRETS
 from moxwell.testing.loop import run_virtual
 from moxwell.testing.tenancy import NAMESPACES, TenantWorld, tenancy
 
@@ -18,7 +18,7 @@ QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 
 
 class As:
-    """The API as somebody sees it."""
+    """The API as one user sees it."""
 
     def __init__(self, world: TenantWorld, *groups: str) -> None:
         self._store = world.estate.store
@@ -60,15 +60,15 @@ def test_a_tenant_never_reads_proxmox_credentials() -> None:
                 "spec": {"nodeGroups": [{"name": "g", "replicas": 1}]},
             }
             admin = Kube(As(w, f"{space}-admin"))
-            await admin.create(cluster, Kubernetes.resource)  # its own clusters are its business
-            await secret(w, "proxmox", space)  # even where somebody puts them beside the tenant
+            await admin.create(cluster, Kubernetes.resource)
+            await secret(w, "proxmox", space)  # even in the namespace of the tenant
             await secret(w, "proxmox", "default")
 
             async def published() -> Any:
                 return await w.kube.find(SECRETS, "c1-kubeconfig", space)
 
             await w.until(published)
-            await w.estate.clock.sleep(120)  # rights follow the clusters there are
+            await w.estate.clock.sleep(120)  # roles follow the clusters
             assert (await admin.get(SECRETS, "c1-kubeconfig", space))["data"]
             for role in ("view", "use", "admin", "super-admin"):
                 kube = Kube(As(w, f"{space}-{role}"))
@@ -89,7 +89,7 @@ def test_a_tenant_never_reads_proxmox_credentials() -> None:
     run_virtual(story())
 
 
-def test_a_tenant_that_goes_takes_everything_along() -> None:
+def test_deleting_a_tenant_deletes_everything_in_it() -> None:
     async def story() -> None:
         async with tenancy() as w:
             await w.put(tenant("red"))
@@ -105,7 +105,7 @@ def test_a_tenant_that_goes_takes_everything_along() -> None:
     run_virtual(story())
 
 
-def test_somebody_elses_namespace_is_not_taken() -> None:
+def test_a_namespace_of_another_owner_is_refused() -> None:
     async def story() -> None:
         async with tenancy() as w:
             body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tenant-red"}}

@@ -1,4 +1,4 @@
-"""Groups that are confined to zones really are; plans without a daemon; turns given away."""
+"""Node groups in zones, plans without a daemon, and the order in which groups change."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ def test_a_group_stays_in_its_zones() -> None:
     run_virtual(story())
 
 
-def test_a_plan_without_a_daemon_says_the_same() -> None:
+def test_a_plan_without_a_daemon_is_the_same() -> None:
     async def story() -> None:
         async with tenancy() as w:
             await w.put(app("c1", nodeGroups={"a": {"replicas": 1}}))
@@ -72,7 +72,7 @@ def test_a_plan_without_a_daemon_says_the_same() -> None:
     run_virtual(story())
 
 
-def test_a_group_without_room_does_not_hold_up_the_next() -> None:
+def test_a_group_without_capacity_does_not_block_the_next() -> None:
     async def story() -> None:
         async with tenancy() as w:
             huge = {"replicas": 1, "resources": {"cpu": 2, "memory": "900Gi"}}
@@ -88,25 +88,25 @@ def test_a_group_without_room_does_not_hold_up_the_next() -> None:
     run_virtual(story())
 
 
-async def _told(w: TenantWorld, sentence: str) -> bool:
+async def _reported(w: TenantWorld, text: str) -> bool:
     found = await w.kube.get(Kubernetes, "c1", SPACE)
-    return any(sentence in c.message for c in found.status.conditions)
+    return any(text in c.message for c in found.status.conditions)
 
 
-def test_a_group_that_waits_for_its_turn_is_said_to() -> None:
+def test_a_waiting_group_is_reported() -> None:
     async def story() -> None:
         async with tenancy() as w:
             await w.put(app("c1", nodeGroups={"a": {"replicas": 1}, "b": {"replicas": 1}}))
             await w.until(lambda: w.ready("c1", 2))
             larger = {"replicas": 1, "diskSize": "40Gi"}
             await w.put(app("c1", nodeGroups={"a": larger, "b": larger}))
-            await w.until(lambda: _told(w, "c1-b waits for c1-a"), 60)
+            await w.until(lambda: _reported(w, "c1-b waits for c1-a"), 60)
             await w.until(lambda: w.ready("c1", 2), 3600)
 
     run_virtual(story())
 
 
-def test_a_new_count_waits_for_no_rollout() -> None:
+def test_a_replica_count_waits_for_no_rollout() -> None:
     async def story() -> None:
         async with tenancy() as w:
             await w.put(app("c1", nodeGroups={"a": {"replicas": 2}, "b": {"replicas": 1}}))

@@ -47,7 +47,7 @@ from moxwell.runtime.key import Key
 from moxwell.runtime.reconciler import Controller
 from moxwell.runtime.tenant_clients import TenantClients
 from moxwell.testing.loop import LoopClock
-from moxwell.testing.two_regions import WORLD, Estate, Program, make_estate, program
+from moxwell.testing.two_regions import WORLD, TwoRegions, Program, start_two_regions, program
 
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 SPACE = "tenant-demo"
@@ -127,7 +127,7 @@ current-context: c
 class TenantWorld:
     """Everything that a test of tenant clusters uses."""
 
-    estate: Estate
+    estate: TwoRegions
     life: Program
     planes: MemoryControlPlanes
     tenants: TenantClients
@@ -190,7 +190,7 @@ class TenantWorld:
     async def _join_one(self, guest: ProxmoxMachine) -> None:
         spec, cluster = guest.spec, guest.metadata.labels.get(CLUSTER_NAME, "")
         at = (spec.region or "", spec.virtual_machine_id or 0)
-        if guest.deleting or not spec.provider_id or not self.estate.insides.joined(*at):
+        if guest.deleting or not spec.provider_id or not self.estate.guest_os.joined(*at):
             return
         if f"{cluster}.{guest.namespace}" not in self.planes.awake:
             return
@@ -218,7 +218,7 @@ def app(name: str, **spec: Any) -> dict[str, Any]:
 
 
 def _compose(
-    estate: Estate, life: Program, planes: MemoryControlPlanes
+    estate: TwoRegions, life: Program, planes: MemoryControlPlanes
 ) -> tuple[TenantClients, ManifestPlanner]:
     kube, manager = life.runtime.kube, life.manager
     tenants = TenantClients(kube, planes.dial, estate.clock)
@@ -254,7 +254,7 @@ def _compose(
 @asynccontextmanager
 async def tenancy() -> AsyncIterator[TenantWorld]:
     """A new environment with all controllers running."""
-    estate = await make_estate(_with_newer_templates(WORLD))
+    estate = await start_two_regions(_with_newer_templates(WORLD))
     estate.tasks.pop().cancel()  # its minimal Cluster API; the embedded one runs instead
     planes = MemoryControlPlanes(estate.clock)
     life = program(estate)

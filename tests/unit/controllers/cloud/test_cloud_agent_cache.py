@@ -1,4 +1,4 @@
-"""What agents said is kept, so that the idle load does not grow with nodes."""
+"""Answers of guest agents are cached, so that the idle load does not grow with the nodes."""
 
 import asyncio
 from collections import Counter
@@ -20,7 +20,7 @@ ANSWER: InterfaceAddresses = (("eth0", "10.0.0.1"),)
 
 
 class Agents:
-    """Counts who is asked."""
+    """Guest agents that record which of them is asked."""
 
     def __init__(self) -> None:
         self.cache, self.asked = AgentAddressCache(LoopClock()), list[int]()
@@ -47,7 +47,7 @@ def guest(number: int) -> ObservedGuest:
         pytest.param(2000, 3600, id="very many: still no more"),
     ],
 )
-def test_an_idle_hour_costs_no_more_than_so_many_questions(nodes: int, an_hour: int) -> None:
+def test_requests_of_an_idle_hour_are_limited(nodes: int, an_hour: int) -> None:
     async def story() -> None:
         agents = Agents()
         for number in range(nodes):
@@ -60,7 +60,7 @@ def test_an_idle_hour_costs_no_more_than_so_many_questions(nodes: int, an_hour: 
                 assert await agents.look(guest(number)) == ANSWER
         assert len(agents.asked) <= an_hour * hours
         turns = Counter(agents.asked)
-        assert len(turns) == nodes  # nobody is passed over
+        assert len(turns) == nodes  # every guest is asked
         assert max(turns.values()) - min(turns.values()) <= 1
 
     run_virtual(story())
@@ -77,9 +77,7 @@ def test_an_idle_hour_costs_no_more_than_so_many_questions(nodes: int, an_hour: 
         pytest.param(replace(GUEST, status="stopped"), False, True, id="stopped"),
     ],
 )
-def test_what_happened_to_a_guest_is_asked_about_at_once(
-    now: ObservedGuest, fresh: bool, asks: bool
-) -> None:
+def test_a_changed_guest_is_asked_at_once(now: ObservedGuest, fresh: bool, asks: bool) -> None:
     async def story() -> None:
         agents = Agents()
         for number in range(50):
@@ -93,7 +91,7 @@ def test_what_happened_to_a_guest_is_asked_about_at_once(
     run_virtual(story())
 
 
-def test_a_silent_agent_is_asked_again_each_time() -> None:
+def test_an_agent_that_does_not_answer_is_asked_each_time() -> None:
     async def story() -> None:
         agents = Agents()
         for number in range(50):
@@ -108,7 +106,7 @@ def test_a_silent_agent_is_asked_again_each_time() -> None:
     run_virtual(story())
 
 
-def test_nodes_that_are_gone_count_no_more_after_hours() -> None:
+def test_deleted_nodes_expire_after_hours() -> None:
     async def story() -> None:
         agents = Agents()
         for number in range(5000):

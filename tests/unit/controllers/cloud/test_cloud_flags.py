@@ -1,4 +1,4 @@
-"""What people's manifests say: controller names and flags of a cloud controller manager."""
+"""Controller names and flags of the upstream cloud controller manager are accepted."""
 
 import pytest
 
@@ -39,7 +39,7 @@ def test_choose(names: str, groups: set[str], loops: tuple[str, ...]) -> None:
     assert chosen.loops == loops
 
 
-def test_a_controller_nobody_has_is_named() -> None:
+def test_an_unknown_controller_is_named() -> None:
     with pytest.raises(Invalid, match="cloud-mode"):
         controller_selection.choose(["cloud-mode"])
 

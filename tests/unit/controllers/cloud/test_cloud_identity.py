@@ -1,4 +1,4 @@
-"""What a node is told about itself, and what the configuration says: tables."""
+"""Tables of node identities, node plans and features."""
 
 from pathlib import Path
 from typing import Any
@@ -57,12 +57,12 @@ def test_instance_type(sku: str, name: str) -> None:
     assert identity.instance_type(replace(GUEST, sku=sku)) == name
 
 
-def test_a_coded_sku_is_read() -> None:
+def test_a_base64_sku_is_decoded() -> None:
     assert identity.read_sku({"base64": "1", "sku": "dTEubGFyZ2U="}) == "u1.large"
     assert identity.read_sku({"base64": "1", "sku": "***"}) == ""
 
 
-def test_labels_say_where_in_both_generations() -> None:
+def test_topology_labels_are_set_in_both_forms() -> None:
     labels = identity.labels(GUEST, Features())
     assert labels[identity.REGION] == labels[identity.OLD_REGION] == "r1"
     assert labels[identity.ZONE] == labels["topology.proxmox.sinextra.dev/zone"] == "pve1"

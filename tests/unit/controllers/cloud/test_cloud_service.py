@@ -1,4 +1,4 @@
-"""Addresses for Services: a table."""
+"""Tables of load balancer addresses."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ FREE = AvailableAddresses(parse_address_ranges(POOL.pool))
 
 def service(name: str, port: int = 80, given: str = "", **notes: str) -> dict[str, Any]:
     marks = {allocation.ALLOCATED: given} if given else {}
-    known = {"share": allocation.SHARING_KEY, "wish": allocation.REQUESTED_ADDRESS}
+    known = {"share": allocation.SHARING_KEY, "requested": allocation.REQUESTED_ADDRESS}
     marks |= {known[k]: v for k, v in notes.items()}
     spec = {"type": "LoadBalancer", "loadBalancerClass": POOL.class_, "ports": [{"port": port}]}
     return {"metadata": {"name": name, "uid": name, "annotations": marks}, "spec": spec}
@@ -54,7 +54,9 @@ def service(name: str, port: int = 80, given: str = "", **notes: str) -> dict[st
             ("10.0.0.11", ""),
             id="not shared where ports clash",
         ),
-        pytest.param(service("a", wish="10.0.0.11"), [], ("10.0.0.11", ""), id="the one asked for"),
+        pytest.param(
+            service("a", requested="10.0.0.11"), [], ("10.0.0.11", ""), id="the one asked for"
+        ),
     ],
 )
 def test_choose(asked: Any, others: Any, answer: tuple[str, str]) -> None:
@@ -65,13 +67,13 @@ def test_choose(asked: Any, others: Any, answer: tuple[str, str]) -> None:
 @pytest.mark.parametrize(
     "asked, others, says",
     [
-        pytest.param(service("a", wish="10.9.9.9"), [], "not in the pool", id="outside"),
-        pytest.param(service("a", wish="soon"), [], "not in the pool", id="no address"),
+        pytest.param(service("a", requested="10.9.9.9"), [], "not in the pool", id="outside"),
+        pytest.param(service("a", requested="soon"), [], "not in the pool", id="no address"),
         pytest.param(
-            service("a", wish="fd00::1"), [], "not of an IP family", id="of another family"
+            service("a", requested="fd00::1"), [], "not of an IP family", id="of another family"
         ),
         pytest.param(
-            service("b", wish="10.0.0.10"),
+            service("b", requested="10.0.0.10"),
             [service("a", given="10.0.0.10")],
             "is taken",
             id="taken",
@@ -90,7 +92,7 @@ def test_why_not(asked: Any, others: Any, says: str) -> None:
     assert says in why
 
 
-def test_the_announcer_is_told_in_its_own_words() -> None:
+def test_the_annotation_of_the_announcer_is_written() -> None:
     change = allocation.annotation_patch(
         service("a"), [AddressAllocation("10.0.0.10", "m"), AddressAllocation("fd00::1", "m")], POOL
     )
@@ -98,19 +100,19 @@ def test_the_announcer_is_told_in_its_own_words() -> None:
     assert notes["metallb.io/loadBalancerIPs"] == "10.0.0.10,fd00::1"
 
 
-def test_only_our_class_is_ours() -> None:
+def test_only_our_class_is_managed() -> None:
     other = service("a")
     other["spec"]["loadBalancerClass"] = "other"
     assert allocation.has_our_class(service("a"), POOL)
     assert not allocation.has_our_class(other, POOL)
 
 
-def test_a_service_has_one_mac_for_life() -> None:
+def test_the_mac_of_a_service_is_stable() -> None:
     assert allocation.mac_of("u") == allocation.mac_of("u")
     assert allocation.mac_of("u").startswith("02:")
 
 
-def test_no_other_service_is_any_of_our_business() -> None:
+def test_other_services_are_not_managed() -> None:
     other = service("a")
     other["spec"]["type"] = "ClusterIP"
     assert not allocation.is_managed(other, POOL)
@@ -157,13 +159,16 @@ def test_families(asked: Any, versions: tuple[int, ...]) -> None:
     [
         pytest.param(dual("a", "IPv4", "IPv6"), [], ("10.0.0.1", "fd00::1"), id="one of each"),
         pytest.param(
-            dual("a", "IPv4", "IPv6", wish="fd00::2"), [], ("10.0.0.1", "fd00::2"), id="one wished"
-        ),
-        pytest.param(
-            dual("a", "IPv4", "IPv6", wish="fd00::2, 10.0.0.1"),
+            dual("a", "IPv4", "IPv6", requested="fd00::2"),
             [],
             ("10.0.0.1", "fd00::2"),
-            id="both wished, in any order",
+            id="one requested",
+        ),
+        pytest.param(
+            dual("a", "IPv4", "IPv6", requested="fd00::2, 10.0.0.1"),
+            [],
+            ("10.0.0.1", "fd00::2"),
+            id="both requested, in any order",
         ),
         pytest.param(
             dual("b", "IPv4", "IPv6", port=443, share="k"),
@@ -199,7 +204,7 @@ def test_an_address_of_each_family(asked: Any, others: Any, answer: tuple[str, .
         pytest.param("SingleStack", "10.0.0.1", True, id="the only one"),
     ],
 )
-def test_who_is_told_of_a_missing_family(policy: str, pool: str, missed: bool) -> None:
+def test_which_missing_family_is_a_failure(policy: str, pool: str, missed: bool) -> None:
     asked = dual("a", policy=policy)
     assert (
         allocation.is_required(asked, 6, AvailableAddresses(parse_address_ranges([pool]))) is missed
@@ -245,7 +250,7 @@ def test_each_address_has_its_mac(macs: str, answer: tuple[str, str]) -> None:
         ),
     ],
 )
-def test_a_note_alone_gives_no_right(bears: Any, others: Any, right: bool) -> None:
+def test_an_annotation_alone_gives_no_right(bears: Any, others: Any, right: bool) -> None:
     assert (
         allocation.owns_address(bears, allocation.allocated_addresses(bears)[0], others, FREE)
         is right
@@ -283,7 +288,7 @@ def test_a_note_alone_gives_no_right(bears: Any, others: Any, right: bool) -> No
             ),
             "10.5.0.6",
             1,
-            id="a range told as a text",
+            id="a range as a property string",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""What a server-side apply would change, predicted from managed fields, against our API server."""
+"""What a server-side apply would change, predicted from managed fields."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a ``Kubernetes`` stands for: tables, and that writing it otherwise changes nothing."""
+"""The objects of a ``Kubernetes``: tables, and that equal content gives equal objects."""
 
 import json
 from typing import Any
@@ -55,7 +55,7 @@ def one(kind: str, **spec: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("group", "size"),
     [
-        pytest.param({}, NodeSize(2, 8192, 20), id="nothing said is u1.medium"),
+        pytest.param({}, NodeSize(2, 8192, 20), id="the default is u1.medium"),
         pytest.param(
             {"instance_type": "c1.xlarge"}, NodeSize(8, 8192, 20), id="c1 has 1 GiB a core"
         ),
@@ -82,7 +82,7 @@ def test_sizes(group: dict[str, Any], size: NodeSize) -> None:
 
 
 @pytest.mark.parametrize("name", ["huge", "u1", "u1.", "u9.large", ".large"])
-def test_an_unknown_size_is_told_with_the_known_ones(name: str) -> None:
+def test_an_unknown_instance_type_is_refused(name: str) -> None:
     with pytest.raises(UnknownInstanceType, match=r"u1\.medium"):
         size_of(NodeGroup(name="g", instance_type=name))
 
@@ -100,7 +100,7 @@ def test_series_differ_in_memory_only(series: str, size: str) -> None:
 @pytest.mark.parametrize(
     ("spec", "counts"),
     [
-        pytest.param({}, {"md0": None}, id="nothing said: one autoscaled group"),
+        pytest.param({}, {"md0": None}, id="the default is one autoscaled group"),
         pytest.param({"replicas": 2}, {"md0": 2}, id="a number alone"),
         pytest.param({"nodeGroups": [{"name": "w", "replicas": 3}]}, {"w": 3}, id="the list"),
         pytest.param(
@@ -156,7 +156,7 @@ def test_one_object_of_each_for_the_cluster_and_four_for_each_group() -> None:
     assert all(o["metadata"]["namespace"] == "tenant-a" for o in found.values())
 
 
-def test_autoscaled_groups_say_how_far_not_how_many() -> None:
+def test_autoscaled_groups_have_bounds_instead_of_replicas() -> None:
     bounds = {"minReplicas": 2, "maxReplicas": 5, "instanceType": "u1.large"}
     group = one("MachineDeployment", nodeGroups={"w": bounds})
     assert "replicas" not in group["spec"]
@@ -191,7 +191,7 @@ def test_autoscaled_groups_say_how_far_not_how_many() -> None:
         ),
     ],
 )
-def test_machines_are_as_their_group_says(
+def test_machine_specs_follow_their_group(
     group: dict[str, Any], path: list[Any], value: Any
 ) -> None:
     tree: Any = one("ProxmoxMachineTemplate", nodeGroups=[{"name": "w", **group}])
@@ -202,7 +202,7 @@ def test_machines_are_as_their_group_says(
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("version", "full"),
     [
         pytest.param("", "v1.34.1", id="nothing is ours"),
         pytest.param("v1.34", "v1.34.1", id="a minor we know"),
@@ -210,12 +210,12 @@ def test_machines_are_as_their_group_says(
         pytest.param("1.33.4", "v1.33.4", id="without the letter"),
     ],
 )
-def test_versions(said: str, meant: str) -> None:
-    assert version_of(app(version=said), DEFAULTS) == meant
-    plane = one("KamajiControlPlane", version=said, replicas=1)
-    group = one("MachineDeployment", version=said, replicas=1)
-    assert plane["spec"]["version"] == meant
-    assert group["spec"]["template"]["spec"]["version"] == meant
+def test_versions(version: str, full: str) -> None:
+    assert version_of(app(version=version), DEFAULTS) == full
+    control_plane = one("KamajiControlPlane", version=version, replicas=1)
+    group = one("MachineDeployment", version=version, replicas=1)
+    assert control_plane["spec"]["version"] == full
+    assert group["spec"]["template"]["spec"]["version"] == full
 
 
 def test_regions_become_zones_with_their_own_addresses() -> None:
@@ -234,7 +234,7 @@ def test_regions_become_zones_with_their_own_addresses() -> None:
         objects(replicas=1, regions=["west"])
 
 
-def test_roles_are_no_business_of_a_kubelet() -> None:
+def test_role_labels_are_not_set_by_the_kubelet() -> None:
     group = {"w": {"replicas": 1, "roles": ["ingress-nginx"], "labels": {"a": "b"}}}
     join = one("KubeadmConfigTemplate", nodeGroups=group)["spec"]["template"]["spec"]
     args = {
@@ -260,7 +260,7 @@ def test_what_is_no_duration(text: str) -> None:
         seconds(text)
 
 
-# Meaning, not text
+# Hashes
 
 _leaf = st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=3)
 _tree = st.recursive(
@@ -280,13 +280,13 @@ def _shuffled(value: Any) -> Any:
 
 
 @given(_tree)
-def test_a_hash_does_not_see_order_or_layout(value: Any) -> None:
+def test_a_hash_does_not_depend_on_order_or_layout(value: Any) -> None:
     printed = json.loads(json.dumps(value, indent=4, sort_keys=True))
     assert short_hash(value) == short_hash(_shuffled(value)) == short_hash(printed)
 
 
 @given(st.dictionaries(st.text("abc", min_size=1), st.integers(), min_size=1))
-def test_a_hash_sees_meaning(value: dict[str, int]) -> None:
+def test_a_hash_depends_on_content(value: dict[str, int]) -> None:
     key = next(iter(value))
     assert short_hash({**value, "empty": {}, "none": None, "nothing": []}) == short_hash(value)
     assert short_hash({**value, key: value[key] + 1}) != short_hash(value)
@@ -312,7 +312,7 @@ _groups = st.dictionaries(
 
 
 @given(_groups)
-def test_both_forms_mean_the_same(groups: dict[str, Any]) -> None:
+def test_both_forms_of_node_groups_are_equal(groups: dict[str, Any]) -> None:
     listed = [{"name": name, **group} for name, group in groups.items()]
     assert expand(app(nodeGroups=groups), DEFAULTS) == expand(app(nodeGroups=listed), DEFAULTS)
 

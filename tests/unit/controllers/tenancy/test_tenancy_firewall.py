@@ -30,25 +30,25 @@ def rule(source: str, **more: Any) -> FirewallRule:
         pytest.param("tenant-red-very-long-one", "mox-9d9e3d4ab8c1", id="a hash if it is long"),
     ],
 )
-def test_a_group_has_a_name_that_proxmox_takes(space: str, name: str) -> None:
+def test_group_names_are_valid_in_proxmox(space: str, name: str) -> None:
     found = firewall.group_name(space)
     assert len(found) <= firewall.MAX_NAME_LENGTH
     assert found == name or (len(name) == len(found) and found.startswith("mox-"))
 
 
-def test_networks_are_written_in_one_way() -> None:
+def test_networks_are_normalized() -> None:
     assert firewall.allowed_networks(tenant("10.1.2.3/8", "fd00::/8", "10.0.0.0/8")) == (
         "10.0.0.0/8",
         "fd00::/8",
     )
 
 
-def test_what_is_no_network_is_refused() -> None:
+def test_an_invalid_network_is_refused() -> None:
     with pytest.raises(Invalid, match="'everybody' is not a network"):
         firewall.allowed_networks(tenant("everybody"))
 
 
-def test_whose_a_group_is_stands_in_its_comment() -> None:
+def test_the_comment_names_the_owner() -> None:
     ours = SecurityGroup(group="mox-red", comment="moxwell-tenant=tenant-red")
     assert firewall.is_owned(ours, "tenant-red")
     assert not firewall.is_owned(ours, "tenant-re")
@@ -70,7 +70,7 @@ CHANGES: dict[
 
 
 @pytest.mark.parametrize(("wanted", "there", "add", "drop"), CHANGES.values(), ids=CHANGES)
-def test_rules_come_and_go(
+def test_rules_are_added_and_removed(
     wanted: tuple[str, ...],
     there: tuple[FirewallRule, ...],
     add: tuple[str, ...],
@@ -105,6 +105,6 @@ def test_nodes_have_no_firewall_group_by_default() -> None:
     assert "firewallGroups" not in cluster()
 
 
-def test_a_tenant_does_not_work_with_somebody_elses_credentials() -> None:
+def test_credentials_of_another_namespace_are_refused() -> None:
     with pytest.raises(Invalid, match="only use Secrets of its own"):
         cluster(tenant="red")

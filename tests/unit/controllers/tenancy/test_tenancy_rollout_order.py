@@ -1,4 +1,4 @@
-"""Whose turn it is: one node group after the other."""
+"""Tables of the order in which node groups change."""
 
 from typing import Any
 
@@ -33,9 +33,11 @@ def machine(name: str = "m1", **meta: Any) -> Machine:
 
 
 def guest(reason: str = "", **spec: Any) -> ProxmoxMachine:
-    said = [{"type": "Ready", "status": "False", "reason": reason, "message": ""}] if reason else []
+    conditions = (
+        [{"type": "Ready", "status": "False", "reason": reason, "message": ""}] if reason else []
+    )
     meta = {"name": "m1", "namespace": "t"}
-    tree = {"metadata": meta, "spec": spec, "status": {"conditions": said}}
+    tree = {"metadata": meta, "spec": spec, "status": {"conditions": conditions}}
     return msgspec.convert(tree, ProxmoxMachine, strict=False)
 
 
@@ -144,7 +146,7 @@ def test_no_node_is_newer_than_its_control_plane(
     assert rollout_order.is_newer_than_control_plane(tree, [group()], runs) is newer
 
 
-def test_progress_is_what_can_be_seen() -> None:
+def test_progress_compares_machines_and_placement() -> None:
     before = rollout_order.GroupProgress.of(group(), [machine()], [guest()])
     assert before == rollout_order.GroupProgress.of(group(), [machine()], [guest()])
     assert before != rollout_order.GroupProgress.of(group(), [machine()], [guest(claim=CLAIM)])

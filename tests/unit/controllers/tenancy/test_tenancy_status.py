@@ -54,7 +54,7 @@ MESSAGES: dict[str, tuple[MachineDeployment, str]] = {
 
 
 @pytest.mark.parametrize(("deployment", "message"), MESSAGES.values(), ids=MESSAGES)
-def test_nodes_are_ready_when_the_group_says_so_of_its_spec(
+def test_nodes_are_ready_when_the_status_is_of_the_current_spec(
     deployment: MachineDeployment, message: str
 ) -> None:
     seen = ObservedTenantCluster(control_plane=CONTROL_PLANE, deployments=(deployment,))

@@ -17,7 +17,7 @@ NODE = {"metadata": {"name": "n", "labels": {REGION: "a"}}}
 
 
 class World:
-    """A region whose storages a person adds, and a tenant with one node in it."""
+    """A region with storages, and a tenant cluster with one node in it."""
 
     def __init__(self) -> None:
         self.storages = [storage("local", content="iso"), storage("lvm"), storage("ceph", shared=1)]
@@ -51,7 +51,7 @@ def storage(name: str, *, shared: int = 0, content: str = "images") -> dict[str,
             "maxdisk": 10, "plugintype": "dir"}  # fmt: skip
 
 
-def test_a_storage_that_comes_later_gets_its_class() -> None:
+def test_a_storage_that_is_added_later_gets_its_class() -> None:
     async def story() -> None:
         world = World()
         assert await world.look() == 60.0
@@ -69,7 +69,7 @@ def test_a_storage_that_comes_later_gets_its_class() -> None:
     run_virtual(story())
 
 
-def test_a_class_that_somebody_deleted_stays_away() -> None:
+def test_a_deleted_class_is_not_created_again() -> None:
     async def story() -> None:
         world = World()
         await world.look()
@@ -80,7 +80,7 @@ def test_a_class_that_somebody_deleted_stays_away() -> None:
     run_virtual(story())
 
 
-def test_a_region_that_was_not_read_yet_is_asked_soon() -> None:
+def test_a_region_that_is_not_synced_is_looked_at_soon() -> None:
     async def story() -> None:
         world = World()
         assert await world.reconcile() == 5.0

@@ -1,4 +1,4 @@
-"""What a ``Tenant`` stands for."""
+"""The objects and the plan of a ``Tenant``."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def test_names_that_would_be_ambiguous_are_refused(name: str) -> None:
         plan.namespace_of(tenant(name))
 
 
-def test_quotas_are_of_what_pods_ask_for() -> None:
+def test_quotas_limit_requests_of_pods() -> None:
     given = {"cpu": 4, "memory": "8Gi", "pods": 10}
     quota = next(
         o for o in plan.desired_objects(tenant("red", resourceQuotas=given), ()) if "spec" in o
@@ -118,7 +118,7 @@ WAITS: dict[str, tuple[ObservedTenantNamespace, type]] = {
 
 
 @pytest.mark.parametrize(("seen", "kind"), WAITS.values(), ids=WAITS)
-def test_the_end_of_a_tenant(seen: ObservedTenantNamespace, kind: type) -> None:
+def test_deletion_waits_and_ends(seen: ObservedTenantNamespace, kind: type) -> None:
     assert isinstance(plan.plan_tenant(deleted("red"), seen), kind)
 
 

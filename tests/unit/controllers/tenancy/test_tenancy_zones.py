@@ -1,4 +1,4 @@
-"""Where the nodes of a group may be: regions, zones, and who is kept apart from whom."""
+"""Regions and zones of node groups."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ DEFAULTS = Defaults(
 
 
 def spread(*groups: dict[str, Any], **spec: Any) -> dict[str, Any]:
-    """Of each group its failure domain or zones; and of the cluster its zones."""
+    """The failure domain or zones of each group, and the zones of the cluster."""
     rows = [{"name": f"g{n}", "replicas": 1, **g} for n, g in enumerate(groups)]
     tree = {"metadata": {"name": "c", "namespace": "t", "uid": "u"}}
     app = msgspec.convert({**tree, "spec": {"nodeGroups": rows, **spec}}, Kubernetes)
@@ -42,7 +42,7 @@ def spread(*groups: dict[str, Any], **spec: Any) -> dict[str, Any]:
     return found
 
 
-def test_everywhere_says_nothing() -> None:
+def test_all_regions_need_no_failure_domain() -> None:
     found = spread({})
     assert (found["g0"], found["g0.among"]) == ("", [])
     assert found["zones"] == {n: (n, (), False) for n in ("north", "south", "west")}
@@ -60,7 +60,7 @@ def test_some_regions_of_several_are_named() -> None:
     assert (found["g1"], found["g1.among"]) == ("", [])
 
 
-def test_a_zone_is_a_failure_domain_for_those_who_name_it() -> None:
+def test_a_zone_is_a_failure_domain_of_groups_that_name_it() -> None:
     found = spread({"regions": ["north"], "zones": ["rack-a"]}, {"regions": ["north"]})
     assert (found["g0"], found["g1"]) == ("north-rack-a", "north")
     assert found["zones"] == {
@@ -69,12 +69,12 @@ def test_a_zone_is_a_failure_domain_for_those_who_name_it() -> None:
     }
 
 
-def test_a_zone_of_that_name_in_several_regions_is_meant_in_each() -> None:
+def test_a_zone_name_applies_to_each_region_that_has_it() -> None:
     found = spread({"zones": ["rack-a"]})
     assert found["g0.among"] == ["north-rack-a", "west-rack-a"]
 
 
-def test_a_zone_that_nobody_configured_is_a_host() -> None:
+def test_a_zone_that_is_not_configured_is_a_host() -> None:
     found = spread({"regions": ["south"], "zones": ["pve2"]})
     assert found["g0"] == "south-pve2"
     assert found["zones"] == {"south-pve2": ("south", ("pve2",), True)}
@@ -88,12 +88,12 @@ def test_another_group_elsewhere_does_not_roll_this_one() -> None:
     assert {z for z, (_, _, asked) in after["zones"].items() if not asked} == {"north", "south"}
 
 
-def test_a_region_nobody_knows_is_refused() -> None:
+def test_an_unknown_region_is_refused() -> None:
     with pytest.raises(Invalid, match="region 'east' is not configured"):
         spread({"regions": ["east"]})
 
 
-def test_several_zones_never_share_out_the_same_addresses_twice() -> None:
+def test_several_zones_never_allocate_the_same_addresses() -> None:
     network = {"addresses": ["10.0.0.10-10.0.0.20"], "gateway": "10.0.0.1"}
     app = msgspec.convert(
         {
