@@ -47,7 +47,7 @@ from moxwell.runtime.key import Key
 from moxwell.runtime.reconciler import Controller
 from moxwell.runtime.tenant_clients import TenantClients
 from moxwell.testing.loop import LoopClock
-from moxwell.testing.two_regions import WORLD, TwoRegions, Program, start_two_regions, program
+from moxwell.testing.two_regions import WORLD, Program, TwoRegions, program, start_two_regions
 
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 SPACE = "tenant-demo"
