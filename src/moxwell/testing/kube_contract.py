@@ -146,15 +146,15 @@ async def check_watch(kube: Kube) -> None:
     await kube.create(_thing("one", size=1), THINGS)
     await kube.merge(THINGS, "one", {"spec": {"size": 2}}, NS)
     await kube.delete(THINGS, "one", NS)
-    told: list[tuple[str, int]] = []
+    received: list[tuple[str, int]] = []
     watch = kube.watch(THINGS, NS, resource_version=start, lasting=timedelta(seconds=100))
     async with aclosing(aiter(watch)) as events:
         async for event in events:
             if isinstance(event, WatchEvent):
-                told.append((event.type, event.object["spec"]["size"]))
-            if len(told) == 3:
+                received.append((event.type, event.object["spec"]["size"]))
+            if len(received) == 3:
                 break
-    assert told == [("ADDED", 1), ("MODIFIED", 2), ("DELETED", 2)]
+    assert received == [("ADDED", 1), ("MODIFIED", 2), ("DELETED", 2)]
 
 
 async def check_initial_events(kube: Kube) -> None:
