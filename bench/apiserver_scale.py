@@ -135,7 +135,7 @@ def main() -> int:
     print(
         f"start / reading the file     {start:6.2f}x  (limit {MOST_START}x; {found['start']:.2f} s)"
     )
-    print(f"told 50 / told one           {found['fan-out']:6.2f}x  (limit {MOST_FAN_OUT}x)")
+    print(f"50 watches / one watch       {found['fan-out']:6.2f}x  (limit {MOST_FAN_OUT}x)")
     print(f"a page of 500                {found['page'] * 1000:6.1f} ms")
     fits = found["memory"] <= MOST_MEMORY and start <= MOST_START
     return 0 if fits and found["fan-out"] <= MOST_FAN_OUT else 1

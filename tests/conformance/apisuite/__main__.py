@@ -30,10 +30,10 @@ def _said(word: str, name: str) -> bool:
     return name.startswith(word) if word.endswith(":") else word in name
 
 
-def compare(genuine: Server, ours: Server, words: list[str]) -> int:
+def compare(reference: Server, embedded_server: Server, words: list[str]) -> int:
     failed = 0
     for name, case in chosen(words):
-        left, right = Player(genuine).play(case), Player(ours).play(case)
+        left, right = Player(reference).play(case), Player(embedded_server).play(case)
         found = unexplained(name, left, right, ALLOWED)
         failed += bool(found)
         lines = [name, *(f"  {difference}" for difference in found)]
@@ -49,20 +49,20 @@ def show(server: Server, words: list[str]) -> None:
         sys.stdout.write(f"{name}\n{json.dumps(shown, indent=1)}\n")
 
 
-def _genuine(told: Path | None, scratch: Path, stack: ExitStack) -> Server:
-    if told is None:
+def _reference_server(config: Path | None, scratch: Path, stack: ExitStack) -> Server:
+    if config is None:
         plane = stack.enter_context(ControlPlane(scratch / "genuine"))
         plane.start()
         plane.start_controller_manager()
-        told = plane.kubeconfig
-    return Server(told, locate.program("kubectl"), scratch / "g")
+        config = plane.kubeconfig
+    return Server(config, locate.program("kubectl"), scratch / "g")
 
 
-def _embedded(told: Path | None, scratch: Path, stack: ExitStack) -> Server:
-    if told is None:
-        process, told = embedded.start(scratch / "embedded")
+def _embedded_server(config: Path | None, scratch: Path, stack: ExitStack) -> Server:
+    if config is None:
+        process, config = embedded.start(scratch / "embedded")
         stack.callback(process.stop)
-    return Server(told, locate.program("kubectl"), scratch / "e", patience_seconds=8.0)
+    return Server(config, locate.program("kubectl"), scratch / "e", patience_seconds=8.0)
 
 
 def main() -> int:
@@ -71,15 +71,19 @@ def main() -> int:
     parser.add_argument("--embedded", type=Path, metavar="KUBECONFIG")
     parser.add_argument("--show", choices=("genuine", "embedded"))
     parser.add_argument("words", nargs="*")
-    told = parser.parse_args()
+    args = parser.parse_args()
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        if told.show:
-            one = _genuine if told.show == "genuine" else _embedded
-            show(one(getattr(told, told.show), scratch, stack), told.words)
+        if args.show:
+            one = _reference_server if args.show == "genuine" else _embedded_server
+            show(one(getattr(args, args.show), scratch, stack), args.words)
             return 0
-        genuine = _genuine(told.genuine, scratch, stack)
-        return 1 if compare(genuine, _embedded(told.embedded, scratch, stack), told.words) else 0
+        reference = _reference_server(args.genuine, scratch, stack)
+        return (
+            1
+            if compare(reference, _embedded_server(args.embedded, scratch, stack), args.words)
+            else 0
+        )
 
 
 if __name__ == "__main__":

@@ -11,26 +11,26 @@ ALLOWED: tuple[Allowed, ...] = (
     Allowed(
         "unsupported: *",
         "/*/status",
-        "refused on purpose and clearly: impersonation, webhooks and servers of others, logs, exec",
+        "unsupported by design: impersonation, webhooks, aggregated servers, logs, exec",
     ),
     Allowed(
         "objects: get with an Accept nobody writes",
         "/0/body/message",
-        "the embedded API writes JSON alone, so it offers JSON alone",
+        "the embedded API server responds in JSON only",
     ),
     Allowed(
         "patches: merge: of the uid",
         "/1/body/details/causes",
-        "a genuine apiserver validates metadata twice and says the same sentence twice",
+        "kube-apiserver validates metadata twice and repeats the message",
     ),
     Allowed(
         "patches: merge: a bad label is refused",
         "/1/body/details/causes",
-        "a genuine apiserver validates metadata twice and says the same sentence twice",
+        "kube-apiserver validates metadata twice and repeats the message",
     ),
     Allowed(
         "crds: create with another version in the body",
         "/1/warnings",
-        "a genuine apiserver warns of unknown fields although it goes on to refuse the version",
+        "kube-apiserver warns of unknown fields although it rejects the version",
     ),
 )

@@ -17,7 +17,7 @@ from moxwell.embedded.apiserver import metadata, status_errors
 from moxwell.embedded.apiserver.object_cache import ObjectCache, ObjectRecord, encode
 from moxwell.embedded.apiserver.representations import FullRepresentation, Representation
 from moxwell.embedded.apiserver.request_info import ApiCall
-from moxwell.embedded.apiserver.watches import WatchCache, WatchCaches, WatchStream, line
+from moxwell.embedded.apiserver.watches import WatchBuffer, WatchCache, WatchCaches, line
 
 Matches = Callable[[ObjectRecord], bool]
 DEFAULT_WATCH_SECONDS = 45 * 60.0
@@ -256,7 +256,7 @@ class ResourceReader:
         """Register a watch at once and return its stream."""
         watch_cache, stream = (
             self._watch_caches.watch_cache(call.resource.group_resource),
-            WatchStream(matcher(call), representation),
+            WatchBuffer(matcher(call), representation),
         )
         initial, bookmarks = self._initial(call), call.flag("allowWatchBookmarks")
         asked = self._watched_from(call)
@@ -276,7 +276,7 @@ class ResourceReader:
             call.resource.group_resource, stream, seconds=seconds, bookmarks=bookmarks
         )
 
-    def _resume(self, watch_cache: WatchCache, stream: WatchStream, asked: int) -> None:
+    def _resume(self, watch_cache: WatchCache, stream: WatchBuffer, asked: int) -> None:
         """Replay missed changes; a watch older than the history gets 410 and ends."""
         try:
             watch_cache.replay(stream, asked)

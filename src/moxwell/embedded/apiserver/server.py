@@ -95,8 +95,11 @@ class EmbeddedApiServer:
         self.authorizer = Authorizer(core.cache)
         self._writer.check_escalation = self.authorizer.check_escalation
         self._writer.add_defaults = AdmissionDefaults(core).add_defaults
-        rations = QuotaAdmission(core)
-        self._writer.default, self._writer.check_quota = rations.default, rations.check
+        quota_admission = QuotaAdmission(core)
+        self._writer.apply_limit_ranges, self._writer.check_quota = (
+            quota_admission.default,
+            quota_admission.check,
+        )
         self._subresources = SubresourceHandler(
             core,
             self._writer,

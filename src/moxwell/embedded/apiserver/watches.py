@@ -40,7 +40,7 @@ def line(kind: str, body: bytes) -> bytes:
     return b'{"type":"' + kind.encode() + b'","object":' + body + b"}\n"
 
 
-class WatchStream:
+class WatchBuffer:
     """One watch: a buffer between the watch cache and the response."""
 
     def __init__(self, matches: Matches, representation: WatchRepresentation) -> None:
@@ -87,7 +87,7 @@ class WatchStream:
         return True
 
 
-def _event(change: StoredChange, stream: WatchStream) -> bytes | None:
+def _event(change: StoredChange, stream: WatchBuffer) -> bytes | None:
     now = not change.deleted and stream.matches(change.record)
     before = change.previous is not None and stream.matches(change.previous)
     if not now and not before:
@@ -119,7 +119,7 @@ class WatchCache:
     def __init__(self, floor: int) -> None:
         self.floor = floor  # changes up to here are dropped
         self.history: deque[StoredChange] = deque()
-        self.streams: set[WatchStream] = set()
+        self.streams: set[WatchBuffer] = set()
         self._bytes = 0
 
     def append(self, change: StoredChange) -> None:
@@ -139,7 +139,7 @@ class WatchCache:
                 stream.send(change)
         change.lines.clear()  # shared by current watches only
 
-    def replay(self, stream: WatchStream, after: int) -> None:
+    def replay(self, stream: WatchBuffer, after: int) -> None:
         """Replay the changes after a revision; raises 410 if they are dropped."""
         if after < self.floor:
             raise status_errors.resource_expired(
@@ -178,7 +178,7 @@ class WatchCaches:
                     stream.end()
 
     async def stream(
-        self, group_resource: str, stream: WatchStream, *, seconds: float, bookmarks: bool
+        self, group_resource: str, stream: WatchBuffer, *, seconds: float, bookmarks: bool
     ) -> AsyncIterator[bytes]:
         """Stream events in chunks until the timeout or the end of the watch."""
         ends = self._clock.monotonic() + seconds

@@ -70,7 +70,7 @@ class ResourceWriter(BodyDecoder):
         )
         self.check_escalation: Callable[[ApiCall, Object], None] = _no_check
         self.add_defaults: Callable[[ApiCall, Object], None] = _no_check
-        self.default: Callable[[ApiCall, Object], None] = _no_check  # limit ranges of the namespace
+        self.apply_limit_ranges: Callable[[ApiCall, Object], None] = _no_check
         self.check_quota: Callable[[ApiCall, Object, Object | None], None] = _no_quota
 
     # create
@@ -102,7 +102,7 @@ class ResourceWriter(BodyDecoder):
             obj["metadata"]["generation"] = 1
         if resource.custom and resource.status:
             obj.pop("status", None)
-        self.default(call, obj)
+        self.apply_limit_ranges(call, obj)
         resource.model.prepare(obj, None, call.subresource)
         if resource.kind == "CertificateSigningRequest":
             _set_csr_user(call, obj)

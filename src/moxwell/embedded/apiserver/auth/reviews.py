@@ -97,7 +97,7 @@ class AccessReviews:
         audiences = spec.get("audiences") or ()
         proven = self._tokens.verify(spec.get("token", ""), audiences)
         if proven is None:
-            return {"user": {}, "error": "the token proves nobody"}
+            return {"user": {}, "error": "invalid bearer token"}
         return {
             "authenticated": True,
             "user": user_info(proven.user),

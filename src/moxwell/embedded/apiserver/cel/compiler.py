@@ -7,7 +7,8 @@ Compiles a CEL syntax tree to a Python closure and checks types.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from moxwell.embedded.apiserver.cel import parser, values
+from moxwell.embedded.apiserver.cel import closures, parser, values
+from moxwell.embedded.apiserver.cel.closures import Env, Eval
 from moxwell.embedded.apiserver.cel.functions import FUNCTIONS, METHODS
 from moxwell.embedded.apiserver.cel.parser import (
     CallNode,
@@ -32,8 +33,6 @@ from moxwell.embedded.apiserver.cel.types import (
 )
 from moxwell.embedded.apiserver.cel.values import NONE, EvaluationError, Optional
 
-Env = dict[str, Any]
-Eval = Callable[[Env], Any]
 Typed = tuple[Eval, Type]
 _ARITHMETIC: Mapping[str, Callable[[Any, Any], Any]] = {
     "+": values.add,
@@ -138,7 +137,7 @@ class Compiler:
         below = self._field_type(inner or DYN, field)
         name, convert = _spelled(field), below.convert
         if optional or kind.name == "optional":
-            return _optional(run, name, convert), Type("optional", element=below)
+            return closures.optional(run, name, convert), Type("optional", element=below)
 
         def select(env: Env) -> Any:
             value = run(env)
@@ -231,26 +230,28 @@ class Compiler:
         args = [self.node(arg) for arg in call.args]
         runs = [run for run, _ in args]
         if name in ("&&", "||"):
-            return _logic(runs[0], runs[1], decides=name == "||"), BOOL
+            return closures.logic(runs[0], runs[1], decides=name == "||"), BOOL
         if name in _ARITHMETIC:
-            return _binary(_ARITHMETIC[name], runs), args[0][1] if args[0][1] != DYN else args[1][1]
+            return closures.binary(_ARITHMETIC[name], runs), args[0][1] if args[0][
+                1
+            ] != DYN else args[1][1]
         if name in _ORDER:
             test = _ORDER[name]
-            return _binary(lambda a, b: test(values.compare(a, b)), runs), BOOL
+            return closures.binary(lambda a, b: test(values.compare(a, b)), runs), BOOL
         simple: dict[str, Typed] = {}
         if name in ("==", "!="):
             same = name == "=="
-            simple[name] = (_binary(lambda a, b: values.equal(a, b) is same, runs), BOOL)
+            simple[name] = (closures.binary(lambda a, b: values.equal(a, b) is same, runs), BOOL)
         if name == "in":
-            simple[name] = (_binary(values.member, runs), BOOL)
+            simple[name] = (closures.binary(values.member, runs), BOOL)
         if name == "!":
-            simple[name] = (_not(runs[0]), BOOL)
+            simple[name] = (closures.negate(runs[0]), BOOL)
         if name == "neg":
             simple[name] = ((lambda env: values.negate(runs[0](env))), args[0][1])
         if name == "?:":
             kind = args[1][1] if args[1][1].name == args[2][1].name else DYN
             simple[name] = (
-                (lambda env: runs[1](env) if _truth(runs[0](env)) else runs[2](env)),
+                (lambda env: runs[1](env) if closures.truth(runs[0](env)) else runs[2](env)),
                 kind,
             )
         if name in simple:
@@ -281,14 +282,14 @@ class Compiler:
         element = STRING if kind.name == "map" else (kind.element or DYN)
         inside = Compiler({**self._variables, variable: element})
         bodies = [inside.node(arg) for arg in call.args[1:]]
-        each = _each(run, variable, element)
+        each = closures.each(run, variable, element)
         if call.name in ("map", "filter"):
-            return _collect(call.name, each, [b for b, _ in bodies]), (
+            return closures.collect(call.name, each, [b for b, _ in bodies]), (
                 Type("list", element=bodies[-1][1])
                 if call.name == "map"
                 else Type("list", element=element)
             )
-        return _quantify(call.name, each, bodies[0][0]), BOOL
+        return closures.quantify(call.name, each, bodies[0][0]), BOOL
 
     def _opt_map(self, call: CallNode, variable: str) -> Typed:
         assert call.of is not None
@@ -309,110 +310,6 @@ class Compiler:
 
 def _qualified(of: Node, name: str) -> str:
     return f"{of.name}.{name}" if isinstance(of, Name) else ""
-
-
-def _optional(run: Eval, name: str, convert: Callable[[Any], Any] | None) -> Eval:
-    def select(env: Env) -> Any:
-        value = run(env)
-        if isinstance(value, Optional):
-            if not value.there:
-                return NONE
-            value = value.value
-        if not isinstance(value, dict) or name not in value:
-            return NONE
-        return Optional(True, value[name] if convert is None else convert(value[name]))
-
-    return select
-
-
-def _truth(value: Any) -> bool:
-    if value.__class__ is not bool:
-        raise values.overload()
-    found: bool = value
-    return found
-
-
-def _not(run: Eval) -> Eval:
-    return lambda env: not _truth(run(env))
-
-
-def _binary(function: Callable[[Any, Any], Any], runs: list[Eval]) -> Eval:
-    left, right = runs
-    return lambda env: function(left(env), right(env))
-
-
-def _logic(left: Eval, right: Eval, *, decides: bool) -> Eval:
-    def logic(env: Env) -> bool:
-        try:
-            if _truth(left(env)) is decides:
-                return decides
-        except EvaluationError:
-            if _truth(right(env)) is decides:
-                return decides
-            raise
-        return _truth(right(env))
-
-    return logic
-
-
-def _each(run: Eval, variable: str, element: Type) -> Callable[[Env], tuple[Env, list[Any]]]:
-    convert = element.convert
-
-    def each(env: Env) -> tuple[Env, list[Any]]:
-        found = run(env)
-        if not isinstance(found, (list, dict)):
-            raise values.overload()
-        items = list(found)
-        return {**env, variable: None}, items if convert is None else [convert(i) for i in items]
-
-    def named(env: Env) -> tuple[Env, list[Any]]:
-        inner, items = each(env)
-        inner["\0"] = variable
-        return inner, items
-
-    return named
-
-
-def _collect(name: str, each: Callable[[Env], tuple[Env, list[Any]]], bodies: list[Eval]) -> Eval:
-    def collect(env: Env) -> list[Any]:
-        inner, items = each(env)
-        variable, made = inner.pop("\0"), []
-        for item in items:
-            inner[variable] = item
-            if name == "filter":
-                if _truth(bodies[0](inner)):
-                    made.append(item)
-            elif len(bodies) == 1:
-                made.append(bodies[0](inner))
-            elif _truth(bodies[0](inner)):
-                made.append(bodies[1](inner))
-        return made
-
-    return collect
-
-
-def _quantify(name: str, each: Callable[[Env], tuple[Env, list[Any]]], body: Eval) -> Eval:
-    def quantify(env: Env) -> bool:
-        inner, items = each(env)
-        variable, count = inner.pop("\0"), 0
-        failed: EvaluationError | None = None
-        for item in items:
-            inner[variable] = item
-            try:
-                holds = _truth(body(inner))
-            except EvaluationError as error:
-                failed = error
-                continue
-            if name == "all" and not holds:
-                return False
-            if name == "exists" and holds:
-                return True
-            count += holds
-        if failed is not None:
-            raise failed
-        return name == "all" or (name != "exists" and count == 1)
-
-    return quantify
 
 
 __all__ = ["LIST", "parse_duration", "program"]
