@@ -1,9 +1,9 @@
 """
-Machines: what they cost Proxmox, what they cost us, and how long a hundred of them take.
+Benchmark of machines: Proxmox requests, CPU time and duration.
 
-Runs controllers, embedded API and simulator in one process on virtual time: requests and virtual
-seconds are exact, CPU is measured. The lower bound of the time is the simulator's own: the slowest
-chain of clone, resize, start and boot that any machine has to go through, with nobody in between.
+Runs controllers, embedded API server and simulator in one process on virtual time: requests and
+virtual seconds are exact, CPU time is measured. The lower bound of the duration is the slowest
+chain of clone, resize, start and boot in the simulator.
 
     python bench/machines.py [--machines 100] [--idle 1000]
 """
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.testing.loop import run_virtual
 from moxwell.testing.machine_objects import apply_cluster, apply_machine
-from moxwell.testing.two_regions import WORLD, Estate, is_true, ready, running
+from moxwell.testing.two_regions import WORLD, TwoRegions, is_true, ready, running
 
 MOST_REQUESTS, MOST_WRITES, MOST_RATIO = 18.0, 8.0, 1.25
 IDLE_SECONDS = 600.0
@@ -28,7 +28,7 @@ DISK = {"bootVolume": {"disk": "scsi0", "sizeGb": 20}}
 
 @dataclass(frozen=True)
 class Made:
-    """What making some machines took."""
+    """The cost of creating machines."""
 
     count: int
     requests: Counter[tuple[str, str]]
@@ -50,7 +50,7 @@ class Made:
 
 
 def kind_of(method: str, path: str) -> tuple[str, str]:
-    """Requests alike: numbers, names and volumes left out."""
+    """The kind of a request: its path without IDs, host names and volumes."""
     parts = [p for p in path.split("/") if p]
     if parts[:1] == ["nodes"]:
         parts[1] = "N"
@@ -58,61 +58,61 @@ def kind_of(method: str, path: str) -> tuple[str, str]:
     return method, "/" + "/".join(shown[:6])
 
 
-async def make(estate: Estate, count: int, full: bool) -> Made:
-    """Apply machines and wait until each is ready and its seed is gone."""
+async def make(env: TwoRegions, count: int, full: bool) -> Made:
+    """Create machines and wait until each is ready and its bootstrap ISO is deleted."""
     await apply_cluster(
-        estate,
+        env,
         ipv4Config={"addresses": ["10.64.0.0/16"], "prefix": 10, "gateway": "10.127.0.1"},
         controlPlaneEndpoint={"host": "10.0.0.4", "port": 6443},
     )
     await asyncio.sleep(10)
-    estate.sent().clear()
-    began, cpu = estate.clock.monotonic(), time.process_time()
+    env.sent().clear()
+    began, cpu = env.clock.monotonic(), time.process_time()
     for n in range(count):
-        await apply_machine(estate, f"m{n}", templateID=9000, full=full, numCores=1, disks=DISK)
-    await _until_all(estate, lambda m: is_true(m, "Ready"))
-    seconds = estate.clock.monotonic() - began
-    await _until_all(estate, ready)
-    requests = Counter(kind_of(*sent) for sent in estate.sent())
-    return Made(count, requests, seconds, bound(estate), time.process_time() - cpu)
+        await apply_machine(env, f"m{n}", templateID=9000, full=full, numCores=1, disks=DISK)
+    await _until_all(env, lambda m: is_true(m, "Ready"))
+    seconds = env.clock.monotonic() - began
+    await _until_all(env, ready)
+    requests = Counter(kind_of(*sent) for sent in env.sent())
+    return Made(count, requests, seconds, bound(env), time.process_time() - cpu)
 
 
-async def _until_all(estate: Estate, what: Callable[[ProxmoxMachine], bool]) -> None:
+async def _until_all(env: TwoRegions, what: Callable[[ProxmoxMachine], bool]) -> None:
     left = True
     while left:
         await asyncio.sleep(0.5)
-        left = not all(what(m) for m in (await estate.kube.list(ProxmoxMachine)).items)
+        left = not all(what(m) for m in (await env.kube.list(ProxmoxMachine)).items)
 
 
-def bound(estate: Estate) -> float:
-    """The slowest chain of the simulator itself, from how long its tasks took."""
-    pace = estate.region("north").pace
+def bound(env: TwoRegions) -> float:
+    """The lower bound: the slowest chain of tasks in the simulator."""
+    pace = env.region("north").pace
     slowest = {"qmclone": 0.0, "resize": 0.0, "qmstart": 0.0}
-    for task in estate.region("north").tasks.values():
+    for task in env.region("north").tasks.values():
         if task.type in slowest and task.endtime:
             took = task.endtime - task.starttime
             slowest[task.type] = max(slowest[task.type], took)
-    return sum(slowest.values()) + pace.boot + estate.insides.join_seconds
+    return sum(slowest.values()) + pace.boot + env.guest_os.join_seconds
 
 
-async def idle(estate: Estate) -> float:
-    """Requests per minute with nothing to do."""
+async def idle(env: TwoRegions) -> float:
+    """Requests per minute of idle machines."""
     await asyncio.sleep(120)
-    before = len(estate.sent())
+    before = len(env.sent())
     await asyncio.sleep(IDLE_SECONDS)
-    return (len(estate.sent()) - before) / (IDLE_SECONDS / 60)
+    return (len(env.sent()) - before) / (IDLE_SECONDS / 60)
 
 
 async def story(count: int, full: bool) -> tuple[Made, float]:
-    """Make machines, then watch them live."""
+    """Create machines, then measure them while idle."""
     world = WORLD.replace("cpus: 32, memory: 256G", "cpus: 512, memory: 4096G")
-    async with running("north", world=world) as (estate, _):
-        made = await make(estate, count, full)
-        return made, await idle(estate)
+    async with running("north", world=world) as (env, _):
+        made = await make(env, count, full)
+        return made, await idle(env)
 
 
 def tell(name: str, made: Made, calm: float) -> bool:
-    """Print the figures; whether they are within the limits."""
+    """Print the figures; returns whether they are within the limits."""
     cpu = made.cpu / made.count * 1000
     rows = [
         ("requests per machine", made.per_machine, f"limit {MOST_REQUESTS:.0f}, CAPMOX's way 66"),

@@ -1,4 +1,4 @@
-"""Stories of the ground: regions, endpoints, pools, deletion; and manifests as people have them."""
+"""infra.cluster with a simulator: regions, endpoints, pools, deletion; upstream manifests."""
 
 import asyncio
 import base64
@@ -14,10 +14,10 @@ import yaml
 from moxwell.api.capi.core import Cluster
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import (
-    ProxmoxMachineTemplateResource,
     ProxmoxMachineSpec,
-    ProxmoxMachineTemplateSpec,
     ProxmoxMachineTemplate,
+    ProxmoxMachineTemplateResource,
+    ProxmoxMachineTemplateSpec,
 )
 from moxwell.api.ipam import InClusterIPPool
 from moxwell.api.meta import ObjectMeta
@@ -30,8 +30,8 @@ from moxwell.testing.two_regions import (
     TOKEN,
     TOKEN_SECRET,
     WORLD,
-    Estate,
     Program,
+    TwoRegions,
     configs,
     ready,
     reason,
@@ -43,24 +43,24 @@ CAPI, INFRA = "cluster.x-k8s.io", "infrastructure.cluster.x-k8s.io"
 
 
 def story(
-    tell: Callable[[Estate, Program], Awaitable[None]],
+    tell: Callable[[TwoRegions, Program], Awaitable[None]],
     *regions: str,
     world: str = WORLD,
-    prepare: Callable[[Estate], None] | None = None,
+    prepare: Callable[[TwoRegions], None] | None = None,
 ) -> None:
     async def main() -> None:
-        async with running(*regions, world=world, prepare=prepare) as (estate, program):
-            await tell(estate, program)
+        async with running(*regions, world=world, prepare=prepare) as (env, program):
+            await tell(env, program)
 
     run_virtual(main())
 
 
 async def until_cluster(
-    estate: Estate, what: Callable[[ProxmoxCluster], bool], seconds: float = 300
+    env: TwoRegions, what: Callable[[ProxmoxCluster], bool], seconds: float = 300
 ) -> ProxmoxCluster:
-    end = estate.clock.monotonic() + seconds
-    while not what(found := await estate.kube.get(ProxmoxCluster, "c", "default")):
-        assert estate.clock.monotonic() < end, found.status
+    end = env.clock.monotonic() + seconds
+    while not what(found := await env.kube.get(ProxmoxCluster, "c", "default")):
+        assert env.clock.monotonic() < end, found.status
         await asyncio.sleep(1)
     return found
 
@@ -77,174 +77,174 @@ def encoded(**data: str) -> dict[str, str]:
     return {k: base64.b64encode(v.encode()).decode() for k, v in data.items()}
 
 
-async def put_secret(estate: Estate, **data: str) -> None:
+async def put_secret(env: TwoRegions, **data: str) -> None:
     body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "default"}}
-    await estate.kube.apply({**body, "data": encoded(**data)}, registry_of("Secret"), force=True)
+    await env.kube.apply({**body, "data": encoded(**data)}, registry_of("Secret"), force=True)
 
 
-def test_a_region_by_credentials_and_a_rotation() -> None:
-    async def tell(estate: Estate, program: Program) -> None:
-        await put_secret(estate, url="https://south.x:8006", token="nonsense", secret="x")
-        await apply_cluster(estate, region=None, credentialsRef={"name": "s"})
-        refused = await until_cluster(estate, lambda c: why(c) == "InvalidConfiguration")
+def test_a_region_from_credentials_is_used_and_rotated() -> None:
+    async def tell(env: TwoRegions, program: Program) -> None:
+        await put_secret(env, url="https://south.x:8006", token="nonsense", secret="x")
+        await apply_cluster(env, region=None, credentialsRef={"name": "s"})
+        refused = await until_cluster(env, lambda c: why(c) == "InvalidConfiguration")
         assert "token_id must look like" in str(refused.status.conditions)
         assert "nonsense" not in str(refused.status.conditions)
-        await put_secret(estate, url="https://south.x:8006", token=TOKEN, secret=TOKEN_SECRET)
-        await until_cluster(estate, is_ready)
-        await apply_machine(estate, "m")
-        machine = await estate.until("m", ready)
+        await put_secret(env, url="https://south.x:8006", token=TOKEN, secret=TOKEN_SECRET)
+        await until_cluster(env, is_ready)
+        await apply_machine(env, "m")
+        machine = await env.until("m", ready)
         assert machine.spec.region == "default.s"
-        assert len(estate.guests("south")) == 1
-        secret = await estate.kube.get(registry_of("Secret"), "s", "default")
+        assert len(env.guests("south")) == 1
+        secret = await env.kube.get(registry_of("Secret"), "s", "default")
         assert "clusterctl.cluster.x-k8s.io/move" in secret["metadata"]["labels"]
         assert "default.s" in program.regions
-        await estate.delete("m")
-        await estate.until_gone("m")
-        await estate.kube.delete(ProxmoxCluster, "c", "default")
+        await env.delete("m")
+        await env.until_gone("m")
+        await env.kube.delete(ProxmoxCluster, "c", "default")
         await asyncio.sleep(30)
         assert "default.s" not in program.regions
 
     story(tell, "north")
 
 
-def test_an_estate_known_by_credentials_alone() -> None:
-    async def tell(estate: Estate, program: Program) -> None:
+def test_clusters_work_with_credentials_only() -> None:
+    async def tell(env: TwoRegions, program: Program) -> None:
         program.infra.registry.configure(())
         assert list(program.regions) == []
-        await apply_cluster(estate, region=None)
-        stuck = await until_cluster(estate, lambda c: why(c) == "RegionNotNamed")
+        await apply_cluster(env, region=None)
+        stuck = await until_cluster(env, lambda c: why(c) == "RegionNotNamed")
         assert "spec.credentialsRef" in str(stuck.status.conditions)
-        await put_secret(estate, url="https://south.x:8006", token=TOKEN, secret=TOKEN_SECRET)
+        await put_secret(env, url="https://south.x:8006", token=TOKEN, secret=TOKEN_SECRET)
         change = {"spec": {"credentialsRef": {"name": "s"}}}
-        await estate.kube.merge(ProxmoxCluster, "c", change, "default")
-        await until_cluster(estate, is_ready)
-        await apply_machine(estate, "m")
-        assert (await estate.until("m", ready)).spec.region == "default.s"
-        await estate.delete("m")
-        await estate.until_gone("m")
-        assert estate.guests("south") == {}
+        await env.kube.merge(ProxmoxCluster, "c", change, "default")
+        await until_cluster(env, is_ready)
+        await apply_machine(env, "m")
+        assert (await env.until("m", ready)).spec.region == "default.s"
+        await env.delete("m")
+        await env.until_gone("m")
+        assert env.guests("south") == {}
 
     story(tell, "north")
 
 
-def test_credentials_outlive_a_hasty_hand_as_long_as_guests_need_them() -> None:
-    async def tell(estate: Estate, program: Program) -> None:
+def test_a_deleted_secret_is_kept_while_guests_exist() -> None:
+    async def tell(env: TwoRegions, program: Program) -> None:
         secrets = registry_of("Secret")
-        await put_secret(estate, url="https://south.x:8006", token=TOKEN, secret=TOKEN_SECRET)
-        await apply_cluster(estate, region=None, credentialsRef={"name": "s"})
-        await apply_machine(estate, "m")
-        await estate.until("m", ready)
-        await estate.kube.delete(secrets, "s", "default")
-        await estate.kube.delete(ProxmoxCluster, "c", "default")
-        await until_cluster(estate, lambda c: why(c) == "WaitingForMachines")
-        held = await estate.kube.get(secrets, "s", "default")
+        await put_secret(env, url="https://south.x:8006", token=TOKEN, secret=TOKEN_SECRET)
+        await apply_cluster(env, region=None, credentialsRef={"name": "s"})
+        await apply_machine(env, "m")
+        await env.until("m", ready)
+        await env.kube.delete(secrets, "s", "default")
+        await env.kube.delete(ProxmoxCluster, "c", "default")
+        await until_cluster(env, lambda c: why(c) == "WaitingForMachines")
+        held = await env.kube.get(secrets, "s", "default")
         assert held["metadata"]["deletionTimestamp"]
-        await estate.delete("m")
-        await estate.until_gone("m")
+        await env.delete("m")
+        await env.until_gone("m")
         await asyncio.sleep(30)
-        assert await estate.kube.find(secrets, "s", "default") is None
-        assert estate.guests("south") == {}
+        assert await env.kube.find(secrets, "s", "default") is None
+        assert env.guests("south") == {}
 
     story(tell, "north")
 
 
-def test_credentials_of_two_clusters_go_with_the_second() -> None:
-    async def tell(estate: Estate, program: Program) -> None:
+def test_a_secret_of_two_clusters_is_released_with_the_second() -> None:
+    async def tell(env: TwoRegions, program: Program) -> None:
         secrets = registry_of("Secret")
-        await put_secret(estate, url="https://south.x:8006", token=TOKEN, secret=TOKEN_SECRET)
-        await apply_cluster(estate, region=None, credentialsRef={"name": "s"})
-        await until_cluster(estate, is_ready)
+        await put_secret(env, url="https://south.x:8006", token=TOKEN, secret=TOKEN_SECRET)
+        await apply_cluster(env, region=None, credentialsRef={"name": "s"})
+        await until_cluster(env, is_ready)
         twin = {"credentialsRef": {"name": "s"}}
         body = {"metadata": {"name": "d", "namespace": "default"}, "spec": twin}
-        await estate.kube.create(msgspec.convert(body, ProxmoxCluster))
+        await env.kube.create(msgspec.convert(body, ProxmoxCluster))
         await asyncio.sleep(1)
-        await estate.kube.delete(ProxmoxCluster, "c", "default")
+        await env.kube.delete(ProxmoxCluster, "c", "default")
         await asyncio.sleep(30)
-        assert (await estate.kube.get(secrets, "s", "default"))["metadata"]["finalizers"]
-        await estate.kube.delete(ProxmoxCluster, "d", "default")
+        assert (await env.kube.get(secrets, "s", "default"))["metadata"]["finalizers"]
+        await env.kube.delete(ProxmoxCluster, "d", "default")
         await asyncio.sleep(30)
-        free = await estate.kube.get(secrets, "s", "default")
+        free = await env.kube.get(secrets, "s", "default")
         assert not free["metadata"].get("finalizers")
 
     story(tell, "north")
 
 
 def test_a_cluster_waits_for_its_machines_and_leaves_nothing() -> None:
-    async def tell(estate: Estate, _: Program) -> None:
-        await apply_cluster(estate)
-        await apply_machine(estate, "m")
-        await estate.until("m", ready)
-        assert len((await estate.kube.list(InClusterIPPool)).items) == 1
-        await estate.kube.delete(ProxmoxCluster, "c", "default")
-        waiting = await until_cluster(estate, lambda c: why(c) == "WaitingForMachines")
+    async def tell(env: TwoRegions, _: Program) -> None:
+        await apply_cluster(env)
+        await apply_machine(env, "m")
+        await env.until("m", ready)
+        assert len((await env.kube.list(InClusterIPPool)).items) == 1
+        await env.kube.delete(ProxmoxCluster, "c", "default")
+        waiting = await until_cluster(env, lambda c: why(c) == "WaitingForMachines")
         assert "1 machines remain: m" in str(waiting.status.conditions)
-        await estate.delete("m")
-        await estate.until_gone("m")
+        await env.delete("m")
+        await env.until_gone("m")
         await asyncio.sleep(30)
-        assert await estate.kube.find(ProxmoxCluster, "c", "default") is None
-        assert (await estate.kube.list(InClusterIPPool)).items == ()
+        assert await env.kube.find(ProxmoxCluster, "c", "default") is None
+        assert (await env.kube.list(InClusterIPPool)).items == ()
 
     story(tell, "north")
 
 
-def test_no_address_rests_in_a_pool_that_goes_with_its_cluster() -> None:
-    async def tell(estate: Estate, _: Program) -> None:
-        await apply_cluster(estate)
-        await until_cluster(estate, lambda c: bool(c.status.initialization.provisioned))
-        [pool] = (await estate.kube.list(InClusterIPPool)).items
+def test_pools_of_a_deleted_cluster_have_no_reuse_grace_period() -> None:
+    async def tell(env: TwoRegions, _: Program) -> None:
+        await apply_cluster(env)
+        await until_cluster(env, lambda c: bool(c.status.initialization.provisioned))
+        [pool] = (await env.kube.list(InClusterIPPool)).items
         assert pool.spec.address_reuse_grace_period_seconds == 60
         hold = {"metadata": {"finalizers": ["test/hold"]}}
-        await estate.kube.merge(Cluster, "c", hold, "default")
-        await estate.kube.delete(Cluster, "c", "default")
+        await env.kube.merge(Cluster, "c", hold, "default")
+        await env.kube.delete(Cluster, "c", "default")
         await asyncio.sleep(30)
-        [pool] = (await estate.kube.list(InClusterIPPool)).items
+        [pool] = (await env.kube.list(InClusterIPPool)).items
         assert pool.spec.address_reuse_grace_period_seconds == 0
 
     story(tell, "north")
 
 
-def test_a_hosted_control_plane_brings_the_endpoint() -> None:
-    async def tell(estate: Estate, _: Program) -> None:
-        await apply_cluster(estate, controlPlaneEndpoint=None, externalManagedControlPlane=True)
-        await until_cluster(estate, lambda c: why(c) == "MissingControlPlaneEndpoint")
+def test_a_hosted_control_plane_sets_the_endpoint() -> None:
+    async def tell(env: TwoRegions, _: Program) -> None:
+        await apply_cluster(env, controlPlaneEndpoint=None, externalManagedControlPlane=True)
+        await until_cluster(env, lambda c: why(c) == "MissingControlPlaneEndpoint")
         change = {"spec": {"controlPlaneEndpoint": {"host": "10.0.0.77", "port": 6443}}}
-        await estate.kube.merge(ProxmoxCluster, "c", change, "default")
-        ready_ = await until_cluster(estate, is_ready)
+        await env.kube.merge(ProxmoxCluster, "c", change, "default")
+        ready_ = await until_cluster(env, is_ready)
         assert ready_.status.initialization.provisioned
 
     story(tell, "north")
 
 
-def test_health_is_watched_for_life() -> None:
-    async def tell(estate: Estate, _: Program) -> None:
-        await apply_cluster(estate)
-        await until_cluster(estate, is_ready)
-        estate.fault("north", "cut-before")
-        down = await until_cluster(estate, lambda c: why(c, "ProxmoxAvailable") != "Provisioned")
+def test_region_health_is_reported_continuously() -> None:
+    async def tell(env: TwoRegions, _: Program) -> None:
+        await apply_cluster(env)
+        await until_cluster(env, is_ready)
+        env.fault("north", "cut-before")
+        down = await until_cluster(env, lambda c: why(c, "ProxmoxAvailable") != "Provisioned")
         assert down.status.initialization.provisioned
-        estate.engine.faults["north"].remove()
-        await until_cluster(estate, is_ready)
+        env.engine.faults["north"].remove()
+        await until_cluster(env, is_ready)
 
     story(tell, "north")
 
 
-def test_two_regions_and_none_named_is_told() -> None:
-    async def tell(estate: Estate, _: Program) -> None:
-        await apply_cluster(estate, region=None)
-        await until_cluster(estate, lambda c: why(c) == "RegionNotNamed")
+def test_two_regions_and_none_named_is_reported() -> None:
+    async def tell(env: TwoRegions, _: Program) -> None:
+        await apply_cluster(env, region=None)
+        await until_cluster(env, lambda c: why(c) == "RegionNotNamed")
 
     story(tell)
 
 
-def test_templates_tell_what_their_nodes_will_offer() -> None:
-    async def tell(estate: Estate, _: Program) -> None:
+def test_templates_report_the_capacity_of_their_nodes() -> None:
+    async def tell(env: TwoRegions, _: Program) -> None:
         body = {"apiVersion": f"{INFRA}/v1alpha2", "kind": "ProxmoxMachineTemplate"}
         spec = {"template": {"spec": {"templateID": 9000, "sourceNode": "pve1", "numCores": 4}}}
         resource = registry_of("ProxmoxMachineTemplate", "v1alpha2")
         meta = {"name": "t", "namespace": "default"}
-        await estate.kube.create({**body, "metadata": meta, "spec": spec}, resource)
+        await env.kube.create({**body, "metadata": meta, "spec": spec}, resource)
         await asyncio.sleep(400)
-        found = await estate.kube.get(ProxmoxMachineTemplate, "t", "default")
+        found = await env.kube.get(ProxmoxMachineTemplate, "t", "default")
         assert found.status.capacity["cpu"] == "4"
         assert found.status.capacity["memory"] == "2048Mi"
 
@@ -252,7 +252,7 @@ def test_templates_tell_what_their_nodes_will_offer() -> None:
 
 
 @pytest.mark.parametrize(
-    "arch, machine, told",
+    "arch, machine, expected",
     [
         pytest.param("", "x86_64", "amd64", id="as its host is"),
         pytest.param("", "aarch64", "arm64", id="on a host of another kind"),
@@ -260,9 +260,11 @@ def test_templates_tell_what_their_nodes_will_offer() -> None:
         pytest.param("", "riscv64", "riscv64", id="of a kind we have no word for"),
     ],
 )
-def test_templates_tell_the_architecture_of_their_nodes(arch: str, machine: str, told: str) -> None:
-    async def tell(estate: Estate, _: Program) -> None:
-        region = estate.region("north")
+def test_templates_report_the_architecture_of_their_nodes(
+    arch: str, machine: str, expected: str
+) -> None:
+    async def tell(env: TwoRegions, _: Program) -> None:
+        region = env.region("north")
         template = region.guests[9000]
         region.hosts[template.node].machine = machine
         if arch:
@@ -270,23 +272,23 @@ def test_templates_tell_the_architecture_of_their_nodes(arch: str, machine: str,
         inner = ProxmoxMachineSpec(template_id=9000, num_cores=4, memory_mib=4096)
         meta = ObjectMeta(name="t", namespace="default")
         spec = ProxmoxMachineTemplateSpec(template=ProxmoxMachineTemplateResource(spec=inner))
-        await estate.kube.create(ProxmoxMachineTemplate(metadata=meta, spec=spec))
+        await env.kube.create(ProxmoxMachineTemplate(metadata=meta, spec=spec))
         await asyncio.sleep(400)
-        found = await estate.kube.get(ProxmoxMachineTemplate, "t", "default")
+        found = await env.kube.get(ProxmoxMachineTemplate, "t", "default")
         assert found.status.node_info is not None
-        assert found.status.node_info.architecture == told
-        asked = len(estate.sent())
+        assert found.status.node_info.architecture == expected
+        asked = len(env.sent())
         await asyncio.sleep(1200)
-        assert sum(p.endswith(("/config", "/status")) for _, p in estate.sent()[asked:]) == 0
+        assert sum(p.endswith(("/config", "/status")) for _, p in env.sent()[asked:]) == 0
 
     story(tell, "north")
 
 
 def test_a_placement_can_be_explained() -> None:
-    async def tell(estate: Estate, program: Program) -> None:
-        await apply_cluster(estate, allowedNodes=["pve2", "pve3"])
-        await apply_machine(estate, "m")
-        machine = await estate.until("m", ready)
+    async def tell(env: TwoRegions, program: Program) -> None:
+        await apply_cluster(env, allowedNodes=["pve2", "pve3"])
+        await apply_machine(env, "m")
+        machine = await env.until("m", ready)
         rows = await program.infra.explainer.explain(Key("default", "m"))
         assert rows[0].here
         assert rows[0].host == machine.status.proxmox_node
@@ -313,8 +315,8 @@ def documents(text: str) -> list[dict[str, Any]]:
     return found
 
 
-async def apply_linked(estate: Estate, docs: list[dict[str, Any]]) -> None:
-    """Apply documents, and link them by owner references as Cluster API does."""
+async def apply_linked(env: TwoRegions, docs: list[dict[str, Any]]) -> None:
+    """Apply documents with owner references as Cluster API sets them."""
     owners: dict[tuple[str, str], dict[str, Any]] = {}
     for doc in sorted(docs, key=lambda d: d["apiVersion"].startswith(INFRA)):
         version = doc["apiVersion"].rpartition("/")[2]
@@ -329,28 +331,26 @@ async def apply_linked(estate: Estate, docs: list[dict[str, Any]]) -> None:
             meta["ownerReferences"] = [
                 {**ref, "name": meta["name"], "uid": owner["metadata"]["uid"]}
             ]
-        made = await estate.kube.create({**doc, "metadata": meta}, resource)
+        made = await env.kube.create({**doc, "metadata": meta}, resource)
         owners[doc["kind"], meta["name"]] = made
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="the shared seeds are not here")
-def test_the_short_manifests_of_the_seeds_become_a_guest() -> None:
+def test_short_manifests_create_a_guest() -> None:
     docs = documents((SHARED / "seeds" / "003_076fa2b8a275512a.txt").read_text())
 
-    def prepare(estate: Estate) -> None:
-        estate.urls["north"] = ("https://proxmox.example.com:8006",)
+    def prepare(env: TwoRegions) -> None:
+        env.urls["north"] = ("https://proxmox.example.com:8006",)
 
-    async def tell(estate: Estate, _: Program) -> None:
-        await apply_linked(estate, docs)
-        machine = await estate.until("worker-1", lambda m: reason(m) == "Provisioned")
-        (guest,) = estate.guests("north").values()
+    async def tell(env: TwoRegions, _: Program) -> None:
+        await apply_linked(env, docs)
+        machine = await env.until("worker-1", lambda m: reason(m) == "Provisioned")
+        (guest,) = env.guests("north").values()
         assert guest.node == "pve"
         assert (guest.conf["cores"], guest.conf["memory"]) == (4, "8192")
         assert "size=50G" in guest.conf["scsi0"]
         assert machine.spec.region == "north"
-        short = await estate.kube.get(
-            registry_of("ProxmoxMachine", "v1beta1"), "worker-1", "default"
-        )
+        short = await env.kube.get(registry_of("ProxmoxMachine", "v1beta1"), "worker-1", "default")
         assert short["spec"]["nodeName"] == "pve"
         assert short["spec"]["diskSize"] == 50
 
@@ -364,10 +364,10 @@ def test_machines_of_capmox_work_unchanged(version: str) -> None:
     if version == "v1alpha2":
         network = {"networkDevices": [{"name": "net0", **default}]}
 
-    async def tell(estate: Estate, _: Program) -> None:
-        await apply_cluster(estate, providerIDFormat="UUID")
+    async def tell(env: TwoRegions, _: Program) -> None:
+        await apply_cluster(env, providerIDFormat="UUID")
         await apply_machine(
-            estate,
+            env,
             "m",
             api=version,
             sourceNode="pve1",
@@ -381,11 +381,11 @@ def test_machines_of_capmox_work_unchanged(version: str) -> None:
             disks={"bootVolume": {"disk": "scsi0", "sizeGb": 30}},
             network=network,
         )
-        machine = await estate.until("m", ready)
-        (guest,) = estate.guests("north").values()
+        machine = await env.until("m", ready)
+        (guest,) = env.guests("north").values()
         assert guest.conf["scsi0"].startswith("lvm:")
         assert machine.spec.provider_id == f"proxmox://{machine.uid}"
-        old = await estate.kube.get(registry_of("ProxmoxMachine", version), "m", "default")
+        old = await env.kube.get(registry_of("ProxmoxMachine", version), "m", "default")
         assert old["spec"]["virtualMachineID"] == guest.vmid
         if version == "v1alpha1":
             assert old["status"]["ready"] is True
@@ -397,48 +397,48 @@ def test_machines_of_capmox_work_unchanged(version: str) -> None:
 def test_a_machine_made_by_capmox_is_adopted_by_its_uuid() -> None:
     uuid = "99999999-1111-4222-8333-444444444444"
 
-    async def tell(estate: Estate, _: Program) -> None:
-        await apply_cluster(estate, providerIDFormat="UUID")
-        estate.mischief("north", "take-vmid", vmid=120, name="m", node="pve2")
-        guest = estate.region("north").guests[120]
+    async def tell(env: TwoRegions, _: Program) -> None:
+        await apply_cluster(env, providerIDFormat="UUID")
+        env.chaos("north", "take-vmid", vmid=120, name="m", node="pve2")
+        guest = env.region("north").guests[120]
         guest.conf |= {"smbios1": f"uuid={uuid}", "tags": "ip_net0_10.0.0.9"}
         guest.running = True
         await apply_machine(
-            estate,
+            env,
             "m",
             templateID=9000,
             region="north",
             virtualMachineID=120,
             providerID=f"proxmox://{uuid}",
         )
-        machine = await estate.until("m", ready)
+        machine = await env.until("m", ready)
         assert machine.spec.claim is not None
         assert machine.spec.claim.uuid == uuid
         assert f"moxwell-owner={uuid}" in str(guest.conf["description"])
         assert "ip_net0_10.0.0.9" in str(guest.conf["tags"])
-        await estate.delete("m")
-        await estate.until_gone("m")
-        assert 120 not in estate.region("north").guests
+        await env.delete("m")
+        await env.until_gone("m")
+        assert 120 not in env.region("north").guests
 
     story(tell, "north")
 
 
-def test_a_guest_that_only_has_the_id_is_not_adopted() -> None:
-    async def tell(estate: Estate, _: Program) -> None:
-        await apply_cluster(estate, providerIDFormat="UUID")
-        estate.mischief("north", "take-vmid", vmid=120, name="m", node="pve2")
+def test_a_guest_with_only_the_vmid_is_not_adopted() -> None:
+    async def tell(env: TwoRegions, _: Program) -> None:
+        await apply_cluster(env, providerIDFormat="UUID")
+        env.chaos("north", "take-vmid", vmid=120, name="m", node="pve2")
         await apply_machine(
-            estate,
+            env,
             "m",
             templateID=9000,
             region="north",
             virtualMachineID=120,
             providerID="proxmox://99999999-1111-4222-8333-444444444444",
         )
-        await estate.until("m", lambda m: reason(m) == "NotOurs")
-        await estate.delete("m")
-        await estate.until_gone("m")
-        assert 120 in estate.region("north").guests
+        await env.until("m", lambda m: reason(m) == "NotOurs")
+        await env.delete("m")
+        await env.until_gone("m")
+        assert 120 in env.region("north").guests
 
     story(tell, "north")
 
@@ -492,10 +492,10 @@ def test_every_manifest_of_capmox_is_accepted_and_read_back(doc: dict[str, Any])
     run_virtual(main())
 
 
-def test_a_machine_cannot_be_written_into_a_region_that_another_cluster_brought() -> None:
+def test_a_machine_cannot_use_a_region_that_another_cluster_added() -> None:
     async def main() -> None:
-        async with running("north") as (estate, life):
-            await apply_cluster(estate)
+        async with running("north") as (env, life):
+            await apply_cluster(env)
             await asyncio.sleep(10)
             (theirs,) = configs("south")
             life.infra.registry.add("somebody else", [theirs])
@@ -506,8 +506,8 @@ def test_a_machine_cannot_be_written_into_a_region_that_another_cluster_brought(
                 "virtualMachineID": 9000,
                 "providerID": known,
             }
-            await apply_machine(estate, "m", templateID=9000, **where)
-            machine = await estate.until("m", lambda m: reason(m) == "RegionUnknown")
+            await apply_machine(env, "m", templateID=9000, **where)
+            machine = await env.until("m", lambda m: reason(m) == "RegionUnknown")
             assert machine.spec.claim is None
 
     run_virtual(main())

@@ -1,9 +1,9 @@
 """
-Ended after any single effect of create, update and delete: it settles, nothing doubled or left.
+Crash tests: killed after any write of create, update and delete, the next run completes the work.
 
-Every story is told once for each of its effects and each way in which an effect can end (see
-``moxwell.testing.reconcile``). A world with strangers is looked at as a whole before and after:
-what is not the machine's own must be what it was, to the last rule.
+Each story runs once for each of its writes and each way in which a write can end (see
+``moxwell.testing.reconcile``). The contents of the regions are compared before and after: what does
+not belong to the machine must not change.
 """
 
 import asyncio
@@ -16,9 +16,21 @@ from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.ipam import IPAddress, IPAddressClaim
 from moxwell.runtime.manager import Manager
 from moxwell.testing.machine_objects import apply_cluster, apply_machine, registry_of
-from moxwell.testing.reconcile import ENDINGS, Ending, EffectCounter, crash_after_each_effect
-from moxwell.testing.region_contents import Lying, changed, furnish, lying
-from moxwell.testing.two_regions import Estate, applied, is_true, make_estate, program, ready
+from moxwell.testing.reconcile import ENDINGS, EffectCounter, Ending, crash_after_each_effect
+from moxwell.testing.region_contents import (
+    RegionContents,
+    add_foreign_objects,
+    contents_diff,
+    contents_of,
+)
+from moxwell.testing.two_regions import (
+    TwoRegions,
+    applied,
+    is_true,
+    program,
+    ready,
+    start_two_regions,
+)
 
 pytestmark = pytest.mark.slow
 QUIET = 130.0
@@ -50,39 +62,39 @@ FAR: dict[str, Any] = {"templateID": 9100, "target": "pve2", "full": True, "stor
 
 
 @dataclass
-class MachineIsMade:
-    """One machine, from apply to Ready with its seed taken away."""
+class CreateMachine:
+    """Create a machine, until it is Ready and its bootstrap ISO is deleted."""
 
     spec: dict[str, Any] = field(default_factory=lambda: EVERYTHING)
-    before: Lying = field(default_factory=dict)
+    before: RegionContents = field(default_factory=dict)
     addresses: frozenset[str] = frozenset()
 
-    async def world(self) -> Estate:
-        world = await make_estate()
-        await furnish(world.region("north"), world.transports["north"])
+    async def world(self) -> TwoRegions:
+        world = await start_two_regions()
+        await add_foreign_objects(world.region("north"), world.transports["north"])
         _put_far_template(world)
         await _apply_pool(world)
         await apply_cluster(world)
         await asyncio.sleep(60)
-        self.before, self.addresses = lying(world.region("north")), await _given(world)
+        self.before, self.addresses = contents_of(world.region("north")), await _given(world)
         return world
 
-    def program(self, world: Estate, wires: EffectCounter) -> Manager:
+    def program(self, world: TwoRegions, wires: EffectCounter) -> Manager:
         return program(world, "north", wires=wires).manager
 
-    async def act(self, world: Estate) -> None:
+    async def act(self, world: TwoRegions) -> None:
         await apply_machine(world, "m", **self.spec)
 
-    async def check(self, world: Estate) -> None:
+    async def check(self, world: TwoRegions) -> None:
         await self.check_machine(world)
         await world.close()
 
-    async def check_machine(self, world: Estate) -> None:
+    async def check_machine(self, world: TwoRegions) -> None:
         machine = await world.machine("m")
         vmid = machine.spec.virtual_machine_id
         assert is_true(machine, "Ready")
         assert machine.status.next_move == ""
-        new = set(changed(self.before, lying(world.region("north"))))
+        new = set(contents_diff(self.before, contents_of(world.region("north"))))
         assert {n.split()[0] for n in new} <= {"guest", "volume", "ha", "pool"}
         assert all(str(vmid) in n for n in new), new
         assert not [n for n in new if n.endswith(".iso")], new
@@ -102,10 +114,10 @@ class MachineIsMade:
 
 
 @dataclass
-class MachineIsReady(MachineIsMade):
-    """What comes after is told from a world in which the machine is ready already."""
+class ReadyMachine(CreateMachine):
+    """The machine is ready before the story begins."""
 
-    async def world(self) -> Estate:
+    async def world(self) -> TwoRegions:
         world = await super().world()
         life = program(world, "north").manager
         running = asyncio.create_task(life.run())
@@ -117,10 +129,10 @@ class MachineIsReady(MachineIsMade):
 
 
 @dataclass
-class MachineIsChanged(MachineIsReady):
-    """It changes in place: cores, memory, disks, tags, text, rules and HA's care."""
+class ChangeMachine(ReadyMachine):
+    """Change cores, memory, disks, tags, description, firewall rules and HA in place."""
 
-    async def act(self, world: Estate) -> None:
+    async def act(self, world: TwoRegions) -> None:
         extra = [
             {"disk": "scsi1", "sizeGb": 7, "storage": "lvm", "ssd": True},
             {"disk": "scsi2", "sizeGb": 3, "storage": "lvm"},
@@ -137,7 +149,7 @@ class MachineIsChanged(MachineIsReady):
         }
         await world.kube.merge(ProxmoxMachine, "m", {"spec": change}, "default")
 
-    async def check(self, world: Estate) -> None:
+    async def check(self, world: TwoRegions) -> None:
         vmid = (await world.machine("m")).spec.virtual_machine_id or 0
         guest = world.region("north").guests[vmid]
         will = {key: str(value) for key, value in {**guest.conf, **guest.pending}.items()}
@@ -152,10 +164,10 @@ class MachineIsChanged(MachineIsReady):
 
 
 @dataclass
-class MachineIsReduced(MachineIsReady):
-    """What was put on is taken out again: tags, rules, HA's care and a disk that may go."""
+class RemoveSettings(ReadyMachine):
+    """Remove tags, firewall rules, HA and a disk from the spec."""
 
-    async def world(self) -> Estate:
+    async def world(self) -> TwoRegions:
         world = await super().world()
         life = program(world, "north").manager
         running = asyncio.create_task(life.run())
@@ -168,7 +180,7 @@ class MachineIsReduced(MachineIsReady):
         assert len([n for n in new if n.startswith("volume")]) == 1, new
         assert f"ha vm:{guest.vmid}" not in new
 
-    async def act(self, world: Estate) -> None:
+    async def act(self, world: TwoRegions) -> None:
         disks = {"bootVolume": {"disk": "scsi0", "sizeGb": 20}, "extra": []}
         change = {
             "disks": {**disks, "whenRemoved": "Delete"},
@@ -178,7 +190,7 @@ class MachineIsReduced(MachineIsReady):
         }
         await world.kube.merge(ProxmoxMachine, "m", {"spec": change}, "default")
 
-    async def check(self, world: Estate) -> None:
+    async def check(self, world: TwoRegions) -> None:
         machine = await world.machine("m")
         guest = world.region("north").guests[machine.spec.virtual_machine_id or 0]
         assert not {"scsi1", "unused0"} & {*guest.conf, *guest.pending}
@@ -188,56 +200,56 @@ class MachineIsReduced(MachineIsReady):
         await super().check(world)
 
 
-async def check_gone(before: Lying, addresses: frozenset[str], world: Estate) -> None:
-    """As if it had never been."""
+async def check_gone(before: RegionContents, addresses: frozenset[str], world: TwoRegions) -> None:
+    """Nothing of the machine remains, and nothing else has changed."""
     assert (await world.kube.list(ProxmoxMachine)).items == ()
-    assert changed(before, lying(world.region("north"))) == {}
+    assert contents_diff(before, contents_of(world.region("north"))) == {}
     assert await _given(world) == addresses
     assert _clones(world) <= 1
     await world.close()
 
 
 @dataclass
-class MachineIsUnmade(MachineIsReady):
-    """Deleted when it is ready."""
+class DeleteMachine(ReadyMachine):
+    """Delete a ready machine."""
 
-    async def act(self, world: Estate) -> None:
+    async def act(self, world: TwoRegions) -> None:
         await world.delete("m")
 
-    async def check(self, world: Estate) -> None:
+    async def check(self, world: TwoRegions) -> None:
         await check_gone(self.before, self.addresses, world)
 
 
 @dataclass
-class MachineIsNotWanted(MachineIsMade):
-    """Deleted while it is made."""
+class DeleteDuringCreation(CreateMachine):
+    """Delete a machine during its creation."""
 
     after_seconds: float = 3.0
 
-    async def act(self, world: Estate) -> None:
+    async def act(self, world: TwoRegions) -> None:
         await super().act(world)
         await asyncio.sleep(self.after_seconds)
         await world.delete("m")
 
-    async def check(self, world: Estate) -> None:
+    async def check(self, world: TwoRegions) -> None:
         await check_gone(self.before, self.addresses, world)
 
 
-def _clones(world: Estate) -> int:
-    """How many guests were ever made, the present one included."""
+def _clones(world: TwoRegions) -> int:
+    """The number of guests created so far."""
     tasks = world.region("north").tasks.values()
     return sum(t.type == "qmclone" and t.exitstatus == "OK" for t in tasks)
 
 
-async def _given(world: Estate) -> frozenset[str]:
+async def _given(world: TwoRegions) -> frozenset[str]:
     claims = (await world.kube.list(IPAddressClaim)).items
     found = (await world.kube.list(IPAddress)).items
     assert {a.name for a in found} == {c.name for c in claims}
     return frozenset(a.spec.address for a in found)
 
 
-def _put_far_template(world: Estate) -> None:
-    """A template on the local storage of one host: elsewhere it is cloned there and migrated."""
+def _put_far_template(world: TwoRegions) -> None:
+    """Put a template on the local storage of another host, so that the clone is migrated."""
     region = world.region("north")
     text = "lvm:base-9100-disk-0,size=8G"
     region.guests[9100] = template = type(region.guests[9000])(9100, "qemu", "pve1")
@@ -248,8 +260,8 @@ def _put_far_template(world: Estate) -> None:
     region.changed.add(9100)
 
 
-async def _apply_pool(world: Estate) -> None:
-    """A pool of somebody else, from which a stranger has an address."""
+async def _apply_pool(world: TwoRegions) -> None:
+    """Create a foreign pool with an address in use."""
     head = {"namespace": "default"}
     group = "ipam.cluster.x-k8s.io"
     spec: dict[str, Any] = {
@@ -270,15 +282,19 @@ async def _apply_pool(world: Estate) -> None:
 
 
 STORIES = [
-    pytest.param(lambda: MachineIsMade(EVERYTHING), id="made with everything"),
-    pytest.param(lambda: MachineIsMade(FAR), id="made by clone and migration"),
-    pytest.param(lambda: MachineIsChanged(EVERYTHING), id="changed in place under HA"),
-    pytest.param(lambda: MachineIsChanged(PLAIN), id="changed in place"),
-    pytest.param(lambda: MachineIsReduced(EVERYTHING), id="reduced in place"),
-    pytest.param(lambda: MachineIsUnmade(EVERYTHING), id="unmade with everything"),
-    pytest.param(lambda: MachineIsNotWanted(EVERYTHING, after_seconds=3), id="unmade as it clones"),
-    pytest.param(lambda: MachineIsNotWanted(FAR, after_seconds=30), id="unmade as it migrates"),
-    pytest.param(lambda: MachineIsNotWanted(EVERYTHING, after_seconds=25), id="unmade as it boots"),
+    pytest.param(lambda: CreateMachine(EVERYTHING), id="made with everything"),
+    pytest.param(lambda: CreateMachine(FAR), id="made by clone and migration"),
+    pytest.param(lambda: ChangeMachine(EVERYTHING), id="contents_diff in place under HA"),
+    pytest.param(lambda: ChangeMachine(PLAIN), id="contents_diff in place"),
+    pytest.param(lambda: RemoveSettings(EVERYTHING), id="reduced in place"),
+    pytest.param(lambda: DeleteMachine(EVERYTHING), id="unmade with everything"),
+    pytest.param(
+        lambda: DeleteDuringCreation(EVERYTHING, after_seconds=3), id="unmade as it clones"
+    ),
+    pytest.param(lambda: DeleteDuringCreation(FAR, after_seconds=30), id="unmade as it migrates"),
+    pytest.param(
+        lambda: DeleteDuringCreation(EVERYTHING, after_seconds=25), id="unmade as it boots"
+    ),
 ]
 
 
@@ -288,14 +304,14 @@ def test_after_any_effect(story: Any, ending: Ending) -> None:
     crash_after_each_effect(story(), quiet_seconds=QUIET, ending=ending)
 
 
-def test_a_machine_with_everything_is_made_in_few_writes() -> None:
-    effects = crash_after_each_effect(MachineIsMade(), quiet_seconds=QUIET, part=(10_000, 10_001))
+def test_a_machine_with_all_settings_is_created_in_few_writes() -> None:
+    effects = crash_after_each_effect(CreateMachine(), quiet_seconds=QUIET, part=(10_000, 10_001))
     writes = [e for e in effects if e.startswith("north:")]
     assert len(writes) == 10, writes
 
 
-def test_a_plain_machine_is_made_in_seven_writes_and_unmade_in_two() -> None:
-    made = crash_after_each_effect(MachineIsMade(PLAIN), quiet_seconds=QUIET, part=(99, 100))
+def test_a_plain_machine_is_created_in_seven_writes_and_deleted_in_two() -> None:
+    made = crash_after_each_effect(CreateMachine(PLAIN), quiet_seconds=QUIET, part=(99, 100))
     assert sum(e.startswith("north:") for e in made) == 7, made
-    gone = crash_after_each_effect(MachineIsUnmade(PLAIN), quiet_seconds=QUIET, part=(99, 100))
+    gone = crash_after_each_effect(DeleteMachine(PLAIN), quiet_seconds=QUIET, part=(99, 100))
     assert sum(e.startswith("north:") for e in gone) == 2, gone

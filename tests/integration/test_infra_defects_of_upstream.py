@@ -1,4 +1,6 @@
-"""The twenty pains of those who ran machines on Proxmox before, each as a test that it is gone."""
+"""
+Known defects of other Cluster API providers for Proxmox, each as a test that Moxwell has it not.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,59 +12,59 @@ import yaml
 from moxwell.api.infra.admission import DRY_RUN, validation_errors
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import (
-    ProxmoxMachineTemplateResource,
-    ProxmoxMachineSpec,
-    ProxmoxMachineTemplateSpec,
     ProxmoxMachine,
+    ProxmoxMachineSpec,
     ProxmoxMachineTemplate,
+    ProxmoxMachineTemplateResource,
+    ProxmoxMachineTemplateSpec,
 )
 from moxwell.api.ipam import IPAddressClaim
 from moxwell.api.meta import ObjectMeta
 from moxwell.testing.loop import run_virtual
 from moxwell.testing.machine_objects import apply_cluster, apply_machine, registry_of
-from moxwell.testing.two_regions import WORLD, Estate, is_true, message, ready, reason, running
+from moxwell.testing.two_regions import WORLD, TwoRegions, is_true, message, ready, reason, running
 
 
-def story(tell: Callable[[Estate], Awaitable[None]], *regions: str, world: str = WORLD) -> None:
+def story(tell: Callable[[TwoRegions], Awaitable[None]], *regions: str, world: str = WORLD) -> None:
     async def main() -> None:
-        async with running(*(regions or ("north",)), world=world) as (estate, _):
-            await tell(estate)
+        async with running(*(regions or ("north",)), world=world) as (env, _):
+            await tell(env)
 
     run_virtual(main())
 
 
-def only_guest(estate: Estate, region: str = "north") -> Any:
-    (guest,) = estate.guests(region).values()
+def only_guest(env: TwoRegions, region: str = "north") -> Any:
+    (guest,) = env.guests(region).values()
     return guest
 
 
-def test_pain_01_a_reused_vmid_never_kills_a_stranger() -> None:
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate)
-        await apply_machine(estate, "m")
-        vmid = (await estate.until("m", ready)).spec.virtual_machine_id
-        estate.mischief("north", "delete-guest", vmid=vmid)
-        estate.mischief("north", "take-vmid", vmid=vmid, name="stranger")
-        await estate.until("m", lambda m: reason(m) == "Vanished")
-        await estate.delete("m")
-        await estate.until_gone("m")
-        assert only_guest(estate).conf["name"] == "stranger"
+def test_a_reused_vmid_never_deletes_a_foreign_guest() -> None:
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env)
+        await apply_machine(env, "m")
+        vmid = (await env.until("m", ready)).spec.virtual_machine_id
+        env.chaos("north", "delete-guest", vmid=vmid)
+        env.chaos("north", "take-vmid", vmid=vmid, name="stranger")
+        await env.until("m", lambda m: reason(m) == "Vanished")
+        await env.delete("m")
+        await env.until_gone("m")
+        assert only_guest(env).conf["name"] == "stranger"
 
     story(tell)
 
 
-def test_pain_01_a_vmid_that_is_taken_meanwhile_is_claimed_anew() -> None:
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate)
-        estate.fault("north", "status", method="POST", path=".*/clone", text="busy")
-        await apply_machine(estate, "m")
-        claimed = await estate.until("m", lambda m: m.spec.virtual_machine_id is not None)
+def test_another_vmid_is_claimed_if_the_first_is_taken() -> None:
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env)
+        env.fault("north", "status", method="POST", path=".*/clone", text="busy")
+        await apply_machine(env, "m")
+        claimed = await env.until("m", lambda m: m.spec.virtual_machine_id is not None)
         first = claimed.spec.virtual_machine_id
-        estate.mischief("north", "take-vmid", vmid=first, name="stranger")
-        estate.engine.faults["north"].remove()
-        machine = await estate.until("m", ready)
+        env.chaos("north", "take-vmid", vmid=first, name="stranger")
+        env.engine.faults["north"].remove()
+        machine = await env.until("m", ready)
         assert machine.spec.virtual_machine_id != first
-        assert estate.guests("north")[first or 0].conf["name"] == "stranger"
+        assert env.guests("north")[first or 0].conf["name"] == "stranger"
 
     story(tell)
 
@@ -76,71 +78,71 @@ def test_pain_01_a_vmid_that_is_taken_meanwhile_is_claimed_anew() -> None:
         pytest.param("imgcopy", "no space left on device", id="upload"),
     ],
 )
-def test_pain_02_no_failure_is_for_ever(task: str, text: str) -> None:
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate)
-        estate.fault("north", "task-fail", task=task, text=text, times=3)
+def test_every_failure_is_retried(task: str, text: str) -> None:
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env)
+        env.fault("north", "task-fail", task=task, text=text, times=3)
         disks = {"bootVolume": {"disk": "scsi0", "sizeGb": 20}}
-        await apply_machine(estate, "m", templateID=9000, disks=disks)
-        await estate.until("m", ready)
-        assert only_guest(estate).running
+        await apply_machine(env, "m", templateID=9000, disks=disks)
+        await env.until("m", ready)
+        assert only_guest(env).running
 
     story(tell)
 
 
-def test_pain_02_a_template_may_come_later() -> None:
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate)
-        await apply_machine(estate, "m", templateName="later")
-        stuck = await estate.until("m", lambda m: reason(m) == "TemplateNotFound")
+def test_a_template_may_be_created_later() -> None:
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env)
+        await apply_machine(env, "m", templateName="later")
+        stuck = await env.until("m", lambda m: reason(m) == "TemplateNotFound")
         assert "no template with name 'later'; there are" in message(stuck)
-        estate.region("north").guests[9000].conf["name"] = "later"
-        estate.engine.runtimes["north"].mark_changed(9000)
-        await estate.until("m", ready, seconds=1200)
+        env.region("north").guests[9000].conf["name"] = "later"
+        env.engine.runtimes["north"].mark_changed(9000)
+        await env.until("m", ready, seconds=1200)
 
     story(tell)
 
 
-def test_pain_03_a_machine_without_any_difference_is_still_booted() -> None:
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate, ipv4Config=None)
-        await apply_machine(estate, "m", templateID=9000, numCores=2, memoryMiB=2048)
-        machine = await estate.until("m", lambda m: bool(m.status.initialization.provisioned))
-        assert estate.insides.joined("north", machine.spec.virtual_machine_id or 0)
+def test_a_machine_without_configuration_changes_is_started() -> None:
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env, ipv4Config=None)
+        await apply_machine(env, "m", templateID=9000, numCores=2, memoryMiB=2048)
+        machine = await env.until("m", lambda m: bool(m.status.initialization.provisioned))
+        assert env.guest_os.joined("north", machine.spec.virtual_machine_id or 0)
 
     story(tell)
 
 
-def test_pain_03_status_is_output_and_may_be_lost_at_any_time() -> None:
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate)
-        await apply_machine(estate, "m")
+def test_the_status_may_be_lost_at_any_time() -> None:
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env)
+        await apply_machine(env, "m")
         resource = registry_of("ProxmoxMachine")
         for _ in range(30):
             await asyncio.sleep(1)
-            wiped: dict[str, Any] = await estate.kube.get(resource, "m", "default")
+            wiped: dict[str, Any] = await env.kube.get(resource, "m", "default")
             wiped["status"] = {}
-            await estate.kube.replace_status(wiped, resource)
-        await estate.until("m", ready)
-        assert len(estate.guests("north")) == 1
+            await env.kube.replace_status(wiped, resource)
+        await env.until("m", ready)
+        assert len(env.guests("north")) == 1
 
     story(tell)
 
 
-def test_pain_04_zones_are_failure_domains_over_several_regions() -> None:
+def test_zones_are_failure_domains_over_several_regions() -> None:
     zones = [
         {"zone": "b", "region": "south", "controlPlane": False},
         {"zone": "a", "region": "north", "nodes": ["pve3"]},
     ]
 
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate, zoneConfig=zones, region=None)
-        await apply_machine(estate, "m", failure_domain="a")
-        machine = await estate.until("m", ready)
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env, zoneConfig=zones, region=None)
+        await apply_machine(env, "m", failure_domain="a")
+        machine = await env.until("m", ready)
         assert (machine.spec.region, machine.status.proxmox_node) == ("north", "pve3")
-        ground = await estate.kube.get(ProxmoxCluster, "c", "default")
-        said = [(d.name, d.control_plane, d.attributes) for d in ground.status.failure_domains]
-        assert said == [
+        cluster = await env.kube.get(ProxmoxCluster, "c", "default")
+        domains = [(d.name, d.control_plane, d.attributes) for d in cluster.status.failure_domains]
+        assert domains == [
             ("a", True, {"region": "north", "hosts": "pve3"}),
             ("b", False, {"region": "south"}),
         ]
@@ -159,17 +161,17 @@ TEMPLATE = """\
 
 
 def with_templates(*hosts: int) -> str:
-    """The estate with a template on the local storage of some hosts of the north."""
+    """The world file with a template on the local storage of some hosts of region north."""
     marker = "      - vmid: 201\n"
     return WORLD.replace(marker, "".join(TEMPLATE.format(n=n) for n in hosts) + marker, 1)
 
 
-def test_pain_05_a_template_on_every_host_is_cloned_where_it_lies() -> None:
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate)
+def test_a_template_on_every_host_is_cloned_on_the_same_host() -> None:
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env)
         for n in range(3):
-            await apply_machine(estate, f"m{n}", templateName="local", full=True)
-        found = [await estate.until(f"m{n}", ready) for n in range(3)]
+            await apply_machine(env, f"m{n}", templateName="local", full=True)
+        found = [await env.until(f"m{n}", ready) for n in range(3)]
         assert {m.status.proxmox_node for m in found} == {"pve1", "pve2", "pve3"}
         for machine in found:
             assert machine.spec.claim is not None
@@ -178,54 +180,54 @@ def test_pain_05_a_template_on_every_host_is_cloned_where_it_lies() -> None:
     story(tell, world=with_templates(1, 2, 3))
 
 
-def test_pain_05_a_template_on_one_host_is_cloned_there_and_migrated() -> None:
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate)
-        await apply_machine(estate, "m", templateName="local", target="pve3", full=True)
-        machine = await estate.until("m", ready)
+def test_a_template_on_one_host_is_cloned_there_and_migrated() -> None:
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env)
+        await apply_machine(env, "m", templateName="local", target="pve3", full=True)
+        machine = await env.until("m", ready)
         assert machine.status.proxmox_node == "pve3"
-        assert only_guest(estate).node == "pve3"
-        assert any(path.endswith("/migrate") for _, path in estate.sent())
+        assert only_guest(env).node == "pve3"
+        assert any(path.endswith("/migrate") for _, path in env.sent())
 
     story(tell, world=with_templates(1))
 
 
-def test_pain_06_dhcp_needs_no_pool() -> None:
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate, ipv4Config=None, dnsServers=None)
-        await apply_machine(estate, "m")
-        machine = await estate.until("m", ready)
+def test_dhcp_needs_no_pool() -> None:
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env, ipv4Config=None, dnsServers=None)
+        await apply_machine(env, "m")
+        machine = await env.until("m", ready)
         assert [a.type for a in machine.status.addresses] == ["Hostname", "InternalIP"]
 
     story(tell)
 
 
-def test_pain_07_extra_disks_have_their_options() -> None:
+def test_extra_disks_have_their_options() -> None:
     disk = {"disk": "virtio1", "sizeGb": 3, "storage": "lvm", "iothread": True, "backup": False}
 
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate)
-        await apply_machine(estate, "m", templateID=9000, disks={"extra": [disk]})
-        await estate.until("m", ready)
-        value = only_guest(estate).conf["virtio1"]
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env)
+        await apply_machine(env, "m", templateID=9000, disks={"extra": [disk]})
+        await env.until("m", ready)
+        value = only_guest(env).conf["virtio1"]
         assert "backup=0" in value
         assert "iothread=1" in value
-        await estate.delete("m")
-        await estate.until_gone("m")
-        assert not [v for v in estate.volumes("north") if v.startswith("vm-") and "201" not in v]
+        await env.delete("m")
+        await env.until_gone("m")
+        assert not [v for v in env.volumes("north") if v.startswith("vm-") and "201" not in v]
 
     story(tell)
 
 
-def test_pain_08_high_availability_is_registered_and_purged() -> None:
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate)
-        await apply_machine(estate, "m", templateID=9000, highAvailability={})
-        machine = await estate.until("m", ready)
+def test_high_availability_is_registered_and_purged() -> None:
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env)
+        await apply_machine(env, "m", templateID=9000, highAvailability={})
+        machine = await env.until("m", ready)
         assert machine.status.ha_state
-        await estate.delete("m")
-        await estate.until_gone("m")
-        assert estate.region("north").ha.resources == {}
+        await env.delete("m")
+        await env.until_gone("m")
+        assert env.region("north").ha.resources == {}
 
     story(tell)
 
@@ -233,67 +235,69 @@ def test_pain_08_high_availability_is_registered_and_purged() -> None:
 @pytest.mark.parametrize(
     "task", [pytest.param("qmdestroy", id="destroy"), pytest.param("qmshutdown", id="shutdown")]
 )
-def test_pain_09_a_deletion_that_fails_later_is_tried_again(task: str) -> None:
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate)
-        await apply_machine(estate, "m")
-        await estate.until("m", ready)
-        estate.fault("north", "task-fail", task=task, text="got timeout", times=2)
-        await estate.delete("m")
-        await estate.until_gone("m")
-        assert estate.guests("north") == {}
+def test_a_deletion_task_that_fails_is_retried(task: str) -> None:
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env)
+        await apply_machine(env, "m")
+        await env.until("m", ready)
+        env.fault("north", "task-fail", task=task, text="got timeout", times=2)
+        await env.delete("m")
+        await env.until_gone("m")
+        assert env.guests("north") == {}
 
     story(tell)
 
 
-def test_pain_09_a_guest_that_does_not_listen_is_stopped_in_the_end() -> None:
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate)
-        await apply_machine(estate, "m", templateID=9000, shutdownSeconds=20)
-        await estate.until("m", ready)
-        estate.insides.deaf.add("m")
-        await estate.delete("m")
-        await estate.until_gone("m", seconds=90)
-        assert estate.guests("north") == {}
+def test_a_guest_that_ignores_shutdown_is_stopped() -> None:
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env)
+        await apply_machine(env, "m", templateID=9000, shutdownSeconds=20)
+        await env.until("m", ready)
+        env.guest_os.without_agent.add("m")
+        await env.delete("m")
+        await env.until_gone("m", seconds=90)
+        assert env.guests("north") == {}
 
     story(tell)
 
 
-def test_pain_10_a_lost_answer_makes_no_second_guest() -> None:
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate)
-        estate.fault("north", "cut-after", method="POST", path=".*/clone", times=1)
-        await apply_machine(estate, "m")
-        await estate.until("m", ready)
-        assert len(estate.guests("north")) == 1
+def test_a_lost_response_creates_no_second_guest() -> None:
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env)
+        env.fault("north", "cut-after", method="POST", path=".*/clone", times=1)
+        await apply_machine(env, "m")
+        await env.until("m", ready)
+        assert len(env.guests("north")) == 1
 
     story(tell)
 
 
-def test_pain_11_cluster_class_may_ask_what_would_happen() -> None:
+def test_cluster_class_dry_runs_are_allowed() -> None:
     def template(cores: int, **notes: str) -> ProxmoxMachineTemplate:
         inner = ProxmoxMachineTemplateResource(spec=ProxmoxMachineSpec(num_cores=cores))
         meta = ObjectMeta(name="t", annotations=notes)
-        return ProxmoxMachineTemplate(metadata=meta, spec=ProxmoxMachineTemplateSpec(template=inner))
+        return ProxmoxMachineTemplate(
+            metadata=meta, spec=ProxmoxMachineTemplateSpec(template=inner)
+        )
 
     asked = template(4, **{DRY_RUN: ""})
     assert validation_errors(asked, template(2), dry_run=True) == ()
     assert "create a new template" in validation_errors(template(4), template(2))[0]
 
 
-def test_pain_12_the_seed_lies_where_isos_may_lie_under_a_name_of_its_own() -> None:
-    async def tell(estate: Estate) -> None:
+def test_the_bootstrap_iso_is_on_an_iso_storage_under_a_unique_name() -> None:
+    async def tell(env: TwoRegions) -> None:
         zones = [{"zone": "a", "nodes": ["pve1"], "isoStorage": "local"}]
-        await apply_cluster(estate, zoneConfig=zones)
-        estate.insides.broken.update({"m0", "m1"})
+        await apply_cluster(env, zoneConfig=zones)
+        env.guest_os.failing.update({"m0", "m1"})
         for n in range(2):
-            await apply_machine(estate, f"m{n}")
+            await apply_machine(env, f"m{n}")
         for n in range(2):
-            await estate.until(f"m{n}", lambda m: reason(m) == "WaitingForBootstrap")
-        names = estate.isos("north")
+            await env.until(f"m{n}", lambda m: reason(m) == "WaitingForBootstrap")
+        names = env.isos("north")
         assert len(set(names)) == 2
         for n in range(2):
-            machine = await estate.machine(f"m{n}")
+            machine = await env.machine(f"m{n}")
             assert any(machine.uid.replace("-", "") in name for name in names)
             assert machine.spec.claim is not None
             assert machine.spec.claim.iso_storage == "local"
@@ -301,15 +305,15 @@ def test_pain_12_the_seed_lies_where_isos_may_lie_under_a_name_of_its_own() -> N
     story(tell)
 
 
-def test_pain_13_a_slow_agent_is_waited_for() -> None:
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate)
-        estate.insides.deaf.add("m")
-        await apply_machine(estate, "m")
-        await estate.until("m", lambda m: "agent does not answer" in message(m))
+def test_a_slow_agent_is_waited_for() -> None:
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env)
+        env.guest_os.without_agent.add("m")
+        await apply_machine(env, "m")
+        await env.until("m", lambda m: "agent does not answer" in message(m))
         await asyncio.sleep(1800)
-        estate.insides.deaf.clear()
-        await estate.until("m", ready)
+        env.guest_os.without_agent.clear()
+        await env.until("m", ready)
 
     story(tell)
 
@@ -323,26 +327,26 @@ def test_pain_13_a_slow_agent_is_waited_for() -> None:
         pytest.param(1800, 50, 90, id="ever more seldom"),
     ],
 )
-def test_pain_13_a_silent_agent_is_asked_seldom(seconds: int, least: int, most: int) -> None:
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate)
-        estate.insides.deaf.add("m")
-        await apply_machine(estate, "m")
-        await estate.until("m", lambda m: reason(m) == "WaitingForBootstrap")
+def test_a_silent_agent_is_polled_less_often(seconds: int, least: int, most: int) -> None:
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env)
+        env.guest_os.without_agent.add("m")
+        await apply_machine(env, "m")
+        await env.until("m", lambda m: reason(m) == "WaitingForBootstrap")
         await asyncio.sleep(seconds)
-        asked = sum("/agent/" in path for _, path in estate.sent())
+        asked = sum("/agent/" in path for _, path in env.sent())
         assert least <= asked <= most, asked
 
     story(tell)
 
 
-def test_pain_13_checks_can_be_skipped() -> None:
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate)
-        estate.insides.deaf.add("m")
-        await apply_machine(estate, "m", templateID=9000, checks={"skipQemuGuestAgent": True})
-        await estate.until("m", lambda m: is_true(m, "Ready"))
-        assert not any("/agent/" in path for _, path in estate.sent())
+def test_checks_can_be_skipped() -> None:
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env)
+        env.guest_os.without_agent.add("m")
+        await apply_machine(env, "m", templateID=9000, checks={"skipQemuGuestAgent": True})
+        await env.until("m", lambda m: is_true(m, "Ready"))
+        assert not any("/agent/" in path for _, path in env.sent())
 
     story(tell)
 
@@ -354,136 +358,138 @@ def test_pain_13_checks_can_be_skipped() -> None:
         pytest.param(None, "proxmox://north/{vmid}", id="as CCM and CSI write it"),
     ],
 )
-def test_pain_14_provider_id_and_instance_id_agree(wanted: str | None, form: str) -> None:
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate, providerIDFormat=wanted)
-        await apply_machine(estate, "m")
-        machine = await estate.until("m", ready)
+def test_provider_id_and_instance_id_agree(wanted: str | None, form: str) -> None:
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env, providerIDFormat=wanted)
+        await apply_machine(env, "m")
+        machine = await env.until("m", ready)
         expected = form.format(uid=machine.uid, vmid=machine.spec.virtual_machine_id)
         assert machine.spec.provider_id == expected
-        (seed,) = estate.insides.seeds.values()
-        meta = yaml.safe_load(seed["meta-data"])
+        (files,) = env.guest_os.config_drives.values()
+        meta = yaml.safe_load(files["meta-data"])
         assert "proxmox://" + meta["instance-id"] == expected
 
     story(tell)
 
 
-def test_pain_15_the_endpoint_may_come_from_a_pool() -> None:
+def test_the_endpoint_may_be_claimed_from_a_pool() -> None:
     pool = {"kind": "InClusterIPPool", "name": "vips"}
 
-    async def tell(estate: Estate) -> None:
+    async def tell(env: TwoRegions) -> None:
         spec = {"addresses": ["10.0.9.1-10.0.9.9"], "prefix": 24, "gateway": "10.0.9.254"}
         meta = {"name": "vips", "namespace": "default"}
         body = {"apiVersion": "ipam.cluster.x-k8s.io/v1alpha2", "kind": "InClusterIPPool"}
-        await estate.kube.create(
+        await env.kube.create(
             {**body, "metadata": meta, "spec": spec}, registry_of("InClusterIPPool")
         )
-        await apply_cluster(estate, controlPlaneEndpoint=None, controlPlaneEndpointPool=pool)
-        await apply_machine(estate, "m")
-        await estate.until("m", ready)
-        ground = await estate.kube.get(ProxmoxCluster, "c", "default")
-        endpoint = ground.spec.control_plane_endpoint
+        await apply_cluster(env, controlPlaneEndpoint=None, controlPlaneEndpointPool=pool)
+        await apply_machine(env, "m")
+        await env.until("m", ready)
+        cluster = await env.kube.get(ProxmoxCluster, "c", "default")
+        endpoint = cluster.spec.control_plane_endpoint
         assert endpoint is not None
         assert (endpoint.host, endpoint.port) == ("10.0.9.1", 6443)
 
     story(tell)
 
 
-async def own_claim(estate: Estate, name: str, owner: dict[str, Any] | None) -> None:
-    """Owner references follow the objects that ``clusterctl move`` makes anew."""
+async def own_claim(env: TwoRegions, name: str, owner: dict[str, Any] | None) -> None:
+    """Set the owner reference of a claim, as ``clusterctl move`` does."""
     refs = None
     if owner is not None:
         meta = owner["metadata"]
         kind = {"apiVersion": owner["apiVersion"], "kind": owner["kind"]}
         refs = [{**kind, "name": meta["name"], "uid": meta["uid"], "controller": True}]
     change = {"metadata": {"ownerReferences": refs}}
-    await estate.kube.merge(IPAddressClaim, name, change, "default")
+    await env.kube.merge(IPAddressClaim, name, change, "default")
 
 
-def test_pain_16_a_move_loses_status_and_uid_but_not_the_guest() -> None:
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate)
-        await apply_machine(estate, "m")
-        before = await estate.until("m", ready)
+def test_a_guest_survives_clusterctl_move() -> None:
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env)
+        await apply_machine(env, "m")
+        before = await env.until("m", ready)
         resource = registry_of("ProxmoxMachine")
-        old: dict[str, Any] = await estate.kube.get(resource, "m", "default")
-        (claim,) = (await estate.kube.list(IPAddressClaim)).items
-        await own_claim(estate, claim.name, None)
+        old: dict[str, Any] = await env.kube.get(resource, "m", "default")
+        (claim,) = (await env.kube.list(IPAddressClaim)).items
+        await own_claim(env, claim.name, None)
         pause = {"cluster.x-k8s.io/paused": "true"}
         change = {"metadata": {"annotations": pause, "finalizers": None}}
-        await estate.kube.merge(resource, "m", change, "default")
-        await estate.kube.delete(resource, "m", "default")
+        await env.kube.merge(resource, "m", change, "default")
+        await env.kube.delete(resource, "m", "default")
         kept = {k: old["metadata"][k] for k in ("name", "namespace", "labels", "ownerReferences")}
         moved = {"apiVersion": old["apiVersion"], "kind": old["kind"], "metadata": kept}
-        new = await estate.kube.create({**moved, "spec": old["spec"]}, resource)
-        await own_claim(estate, claim.name, new)
-        after = await estate.until("m", ready)
+        new = await env.kube.create({**moved, "spec": old["spec"]}, resource)
+        await own_claim(env, claim.name, new)
+        after = await env.until("m", ready)
         assert after.uid != before.uid
-        assert only_guest(estate).vmid == before.spec.virtual_machine_id
+        assert only_guest(env).vmid == before.spec.virtual_machine_id
         assert after.status.addresses == before.status.addresses
-        await estate.delete("m")
-        await estate.until_gone("m")
-        assert estate.guests("north") == {}
+        await env.delete("m")
+        await env.until_gone("m")
+        assert env.guests("north") == {}
 
     story(tell)
 
 
-def test_pain_17_devices_of_the_host_and_the_kind_of_cpu() -> None:
+def test_pci_devices_and_cpu_type() -> None:
     pci = [{"mapping": "gpu", "pcie": True}]
 
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate)
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env)
         await apply_machine(
-            estate, "m", templateID=9000, cpuType="host", machineType="q35", pciDevices=pci
+            env, "m", templateID=9000, cpuType="host", machineType="q35", pciDevices=pci
         )
-        await estate.until("m", lambda m: m.spec.claim is not None)
+        await env.until("m", lambda m: m.spec.claim is not None)
         await asyncio.sleep(30)
-        conf = only_guest(estate).conf
+        conf = only_guest(env).conf
         assert conf["hostpci0"] == "mapping=gpu,pcie=1"
         assert (conf["cpu"], conf["machine"]) == ("host", "q35")
 
     story(tell)
 
 
-def test_pain_18_migrations_are_followed() -> None:
-    async def tell(estate: Estate) -> None:
+def test_migrations_are_followed() -> None:
+    async def tell(env: TwoRegions) -> None:
         zones = [{"zone": "a", "nodes": ["pve1"]}, {"zone": "b", "nodes": ["pve2", "pve3"]}]
-        await apply_cluster(estate, zoneConfig=zones)
-        await apply_machine(estate, "m", failure_domain="a")
-        machine = await estate.until("m", ready)
+        await apply_cluster(env, zoneConfig=zones)
+        await apply_machine(env, "m", failure_domain="a")
+        machine = await env.until("m", ready)
         vmid = machine.spec.virtual_machine_id
-        estate.mischief("north", "move-guest", vmid=vmid, node="pve2")
-        moved = await estate.until("m", lambda m: m.status.proxmox_node == "pve2")
+        env.chaos("north", "move-guest", vmid=vmid, node="pve2")
+        moved = await env.until("m", lambda m: m.status.proxmox_node == "pve2")
         assert moved.status.failure_domain == "b"
         assert is_true(moved, "Ready")
 
     story(tell)
 
 
-def test_pain_19_the_template_follows_from_the_kubernetes_version() -> None:
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate)
-        await apply_machine(estate, "m", version="v1.34.1", numCores=1)
-        machine = await estate.until("m", ready)
+def test_the_template_is_chosen_by_kubernetes_version() -> None:
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env)
+        await apply_machine(env, "m", version="v1.34.1", numCores=1)
+        machine = await env.until("m", ready)
         assert machine.spec.claim is not None
         assert machine.spec.claim.template == 9000
 
     story(tell)
 
 
-def test_pain_20_replicas_are_kept_apart_and_processors_count() -> None:
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate, schedulerHints={"cpuAdjustment": 100})
+def test_replicas_are_spread_and_cpus_are_limited() -> None:
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env, schedulerHints={"cpuAdjustment": 100})
         for n in range(4):
-            await apply_machine(estate, f"m{n}", templateID=9000, numCores=2, spread="Require")
+            await apply_machine(env, f"m{n}", templateID=9000, numCores=2, spread="Require")
         await asyncio.sleep(180)
-        found = (await estate.kube.list(ProxmoxMachine)).items
+        found = (await env.kube.list(ProxmoxMachine)).items
         placed = [m for m in found if ready(m)]
         (left,) = [m for m in found if not ready(m)]
         assert {m.status.proxmox_node for m in placed} == {"pve1", "pve2", "pve3"}
-        assert "already holds 1 of these replicas, and they must be on different hosts" in message(left)
-        await apply_machine(estate, "big", templateID=9000, numCores=31)
-        big = await estate.until("big", lambda m: reason(m) == "InsufficientResources")
+        assert "already holds 1 of these replicas, and they must be on different hosts" in message(
+            left
+        )
+        await apply_machine(env, "big", templateID=9000, numCores=31)
+        big = await env.until("big", lambda m: reason(m) == "InsufficientResources")
         assert "needs 31 CPUs, 30 are free" in message(big)
 
     story(tell)

@@ -1,4 +1,4 @@
-"""Hardware that a host lacks is found out when a machine is placed, not when it starts."""
+"""Missing host capabilities are detected by placement, before anything is created."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -15,13 +15,13 @@ from moxwell.runtime.key import Key
 from moxwell.testing.loop import LoopClock, run_virtual
 from moxwell.testing.machine_objects import apply_cluster, apply_machine
 from moxwell.testing.scripted_transport import ScriptedTransport
-from moxwell.testing.two_regions import Estate, message, ready, reason, running
+from moxwell.testing.two_regions import TwoRegions, message, ready, reason, running
 
 
-def story(tell: Callable[[Estate], Awaitable[None]]) -> None:
+def story(tell: Callable[[TwoRegions], Awaitable[None]]) -> None:
     async def main() -> None:
-        async with running("north") as (estate, _):
-            await tell(estate)
+        async with running("north") as (env, _):
+            await tell(env)
 
     run_virtual(main())
 
@@ -43,29 +43,31 @@ LACKING = [
 ]
 
 
-@pytest.mark.parametrize("spec, says", LACKING)
-def test_what_hosts_lack_is_told_before_anything_is_made(spec: dict[str, Any], says: str) -> None:
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate)
-        await apply_machine(estate, "m", templateID=9000, **spec)
-        machine = await estate.until("m", lambda m: reason(m) == "InsufficientResources")
-        assert says in message(machine)
-        assert [p for m, p in estate.sent() if m != "GET"] == []
+@pytest.mark.parametrize("spec, text", LACKING)
+def test_missing_capabilities_are_reported_before_anything_is_created(
+    spec: dict[str, Any], text: str
+) -> None:
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env)
+        await apply_machine(env, "m", templateID=9000, **spec)
+        machine = await env.until("m", lambda m: reason(m) == "InsufficientResources")
+        assert text in message(machine)
+        assert [p for m, p in env.sent() if m != "GET"] == []
 
     story(tell)
 
 
-def test_a_bridge_that_one_host_has_decides_where_it_goes() -> None:
-    async def tell(estate: Estate) -> None:
-        bridges = estate.region("north").hosts["pve2"].bridges
+def test_a_bridge_on_one_host_decides_the_placement() -> None:
+    async def tell(env: TwoRegions) -> None:
+        bridges = env.region("north").hosts["pve2"].bridges
         bridges["vmbr7"] = dict(bridges["vmbr0"])
-        await apply_cluster(estate)
+        await apply_cluster(env)
         cards = {"networkDevices": [{"name": "net0", "bridge": "vmbr7"}]}
         for name in ("m0", "m1"):
-            await apply_machine(estate, name, templateID=9000, network=cards)
-        found = [await estate.until(name, ready) for name in ("m0", "m1")]
+            await apply_machine(env, name, templateID=9000, network=cards)
+        found = [await env.until(name, ready) for name in ("m0", "m1")]
         assert {m.status.proxmox_node for m in found} == {"pve2"}
-        assert sum(p.endswith("/network") for _, p in estate.sent()) == 3
+        assert sum(p.endswith("/network") for _, p in env.sent()) == 3
 
     story(tell)
 
@@ -76,7 +78,7 @@ PCI = [
 ]
 
 
-def fitted(answer: Any) -> tuple[Region, ScriptedTransport, HostCapabilityCache]:
+def cache_of(answer: Any) -> tuple[Region, ScriptedTransport, HostCapabilityCache]:
     wire = ScriptedTransport(answer)
     auth = TokenAuth("u@pve!t", SecretValue("s"))
     config = RegionConfig(region="r1", urls=("https://x",), auth=auth)
@@ -86,38 +88,38 @@ def fitted(answer: Any) -> tuple[Region, ScriptedTransport, HostCapabilityCache]
 
 def test_pci_mappings_are_read_once_for_all_hosts() -> None:
     async def main() -> None:
-        region, wire, fittings = fitted(lambda *_: PCI)
-        found = await fittings.mappings(region)
+        region, wire, capabilities = cache_of(lambda *_: PCI)
+        found = await capabilities.mappings(region)
         assert found == {"pve1": frozenset({"gpu"}), "pve2": frozenset({"gpu", "fpga"})}
-        await fittings.mappings(region)
+        await capabilities.mappings(region)
         assert [path for _, path, _ in wire.sent] == ["/cluster/mapping/pci"]
 
     run_virtual(main())
 
 
-def test_what_cannot_be_read_is_not_known_and_asked_again_later() -> None:
+def test_unreadable_capabilities_are_unknown_and_read_again_later() -> None:
     async def main() -> None:
-        region, wire, fittings = fitted(lambda *_: errors.UnknownPveError("no"))
-        assert await fittings.mappings(region) is None
-        assert await fittings.bridges(region, ["pve1"]) == {"pve1": None}
-        assert await fittings.bridges(region, ["pve1"]) == {"pve1": None}
+        region, wire, capabilities = cache_of(lambda *_: errors.UnknownPveError("no"))
+        assert await capabilities.mappings(region) is None
+        assert await capabilities.bridges(region, ["pve1"]) == {"pve1": None}
+        assert await capabilities.bridges(region, ["pve1"]) == {"pve1": None}
         assert len(wire.sent) == 2
         await asyncio.sleep(61)
-        await fittings.bridges(region, ["pve1"])
+        await capabilities.bridges(region, ["pve1"])
         assert len(wire.sent) == 3
 
     run_virtual(main())
 
 
-def test_machines_placed_at_once_wait_for_one_reading() -> None:
+def test_concurrent_placements_share_one_request() -> None:
     async def main() -> None:
         async def slowly() -> Any:
             await asyncio.sleep(1)
             return [{"iface": "vmbr0", "type": "bridge"}]
 
-        region, wire, fittings = fitted(lambda *_: slowly())
+        region, wire, capabilities = cache_of(lambda *_: slowly())
         async with asyncio.TaskGroup() as group:
-            asked = [group.create_task(fittings.bridges(region, ["a", "b"])) for _ in range(50)]
+            asked = [group.create_task(capabilities.bridges(region, ["a", "b"])) for _ in range(50)]
         has = frozenset({"vmbr0"})
         assert all(task.result() == {"a": has, "b": has} for task in asked)
         assert len(wire.sent) == 2
@@ -125,7 +127,7 @@ def test_machines_placed_at_once_wait_for_one_reading() -> None:
     run_virtual(main())
 
 
-NOTES: list[Any] = [
+MANAGER_STATUS: list[Any] = [
     pytest.param({"manager_status": {"node_status": {"a": "maintenance", "b": "online"}}}, {"a"}),
     pytest.param({"manager_status": {"node_request": {"b": {"maintenance": 1}}}}, {"b"}),
     pytest.param({"manager_status": {}, "lrm_status": {"c": {"mode": "maintenance"}}}, {"c"}),
@@ -135,27 +137,29 @@ NOTES: list[Any] = [
 
 
 @pytest.mark.parametrize(
-    "notes, hosts", NOTES, ids=["it is so", "it was asked for", "its agent says so", "no", "empty"]
+    "status, hosts",
+    MANAGER_STATUS,
+    ids=["it is so", "it was asked for", "its agent text so", "no", "empty"],
 )
-def test_maintenance_is_read_from_the_managers_notes(notes: Any, hosts: set[str]) -> None:
+def test_maintenance_is_read_from_the_ha_manager_status(status: Any, hosts: set[str]) -> None:
     async def main() -> None:
-        region, wire, fittings = fitted(lambda *_: notes)
-        assert await fittings.in_maintenance(region) == hosts
-        assert await fittings.in_maintenance(region) == hosts
+        region, wire, capabilities = cache_of(lambda *_: status)
+        assert await capabilities.in_maintenance(region) == hosts
+        assert await capabilities.in_maintenance(region) == hosts
         assert len(wire.sent) == 1
         await asyncio.sleep(11)
-        await fittings.in_maintenance(region)
+        await capabilities.in_maintenance(region)
         assert len(wire.sent) == 2
 
     run_virtual(main())
 
 
-def test_who_may_not_know_of_maintenance_asks_seldom() -> None:
+def test_a_token_without_permission_asks_for_maintenance_seldom() -> None:
     async def main() -> None:
-        region, wire, fittings = fitted(lambda *_: errors.PermissionDenied("Sys.Audit"))
-        assert await fittings.in_maintenance(region) == frozenset()
+        region, wire, capabilities = cache_of(lambda *_: errors.PermissionDenied("Sys.Audit"))
+        assert await capabilities.in_maintenance(region) == frozenset()
         await asyncio.sleep(30)
-        await fittings.in_maintenance(region)
+        await capabilities.in_maintenance(region)
         assert len(wire.sent) == 1
 
     run_virtual(main())
@@ -163,40 +167,40 @@ def test_who_may_not_know_of_maintenance_asks_seldom() -> None:
 
 def test_a_host_in_maintenance_gets_no_machine_and_is_explained() -> None:
     async def main() -> None:
-        async with running("north") as (estate, life):
+        async with running("north") as (env, life):
             for host in ("pve1", "pve2"):
-                estate.mischief("north", "maintenance-on", node=host)
-            await apply_cluster(estate)
+                env.chaos("north", "maintenance-on", node=host)
+            await apply_cluster(env)
             for name in ("m0", "m1"):
-                await apply_machine(estate, name, templateID=9000)
-            found = [await estate.until(name, ready) for name in ("m0", "m1")]
+                await apply_machine(env, name, templateID=9000)
+            found = [await env.until(name, ready) for name in ("m0", "m1")]
             assert {m.status.proxmox_node for m in found} == {"pve3"}
             rows = await life.infra.explainer.explain(Key("default", "m0"))
-            said = {row.host: row.why_not for row in rows}
-            assert said["pve1"] == ("host is in maintenance mode",)
-            asked = sum(p.endswith("/manager_status") for _, p in estate.sent())
+            verdicts = {row.host: row.why_not for row in rows}
+            assert verdicts["pve1"] == ("host is in maintenance mode",)
+            asked = sum(p.endswith("/manager_status") for _, p in env.sent())
             await asyncio.sleep(1200)
-            assert sum(p.endswith("/manager_status") for _, p in estate.sent()) == asked
+            assert sum(p.endswith("/manager_status") for _, p in env.sent()) == asked
 
     run_virtual(main())
 
 
-def test_a_machine_waits_for_the_end_of_maintenance_and_many_ask_as_often_as_one() -> None:
+def test_machines_wait_for_the_end_of_maintenance_with_shared_requests() -> None:
     async def main() -> None:
-        async with running("north") as (estate, _):
+        async with running("north") as (env, _):
             for host in ("pve1", "pve2", "pve3"):
-                estate.mischief("north", "maintenance-on", node=host)
-            await apply_cluster(estate)
+                env.chaos("north", "maintenance-on", node=host)
+            await apply_cluster(env)
             for n in range(6):
-                await apply_machine(estate, f"m{n}", templateID=9000)
-            waiting = await estate.until("m5", lambda m: reason(m) == "InsufficientResources")
+                await apply_machine(env, f"m{n}", templateID=9000)
+            waiting = await env.until("m5", lambda m: reason(m) == "InsufficientResources")
             assert "north/pve3: host is in maintenance mode" in message(waiting)
-            before = sum(p.endswith("/manager_status") for _, p in estate.sent())
+            before = sum(p.endswith("/manager_status") for _, p in env.sent())
             await asyncio.sleep(600)
-            asked = sum(p.endswith("/manager_status") for _, p in estate.sent()) - before
+            asked = sum(p.endswith("/manager_status") for _, p in env.sent()) - before
             assert asked <= 61
-            estate.mischief("north", "maintenance-off", node="pve2")
-            machine = await estate.until("m5", ready)
+            env.chaos("north", "maintenance-off", node="pve2")
+            machine = await env.until("m5", ready)
             assert machine.status.proxmox_node == "pve2"
 
     run_virtual(main())

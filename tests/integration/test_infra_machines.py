@@ -1,4 +1,4 @@
-"""Stories of machines: applied, made, living, changed, unmade; store, runtime and simulator."""
+"""infra.machine with embedded API server, runtime and simulator: create, run, change, delete."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,7 +16,7 @@ from moxwell.testing.loop import run_virtual
 from moxwell.testing.machine_objects import apply_cluster, apply_machine
 from moxwell.testing.two_regions import (
     WORLD,
-    Estate,
+    TwoRegions,
     applied,
     is_true,
     message,
@@ -29,27 +29,27 @@ MACHINES: tuple[preflight.Feature, ...] = ("machines",)
 DISK = {"bootVolume": {"disk": "scsi0", "sizeGb": 20}}
 
 
-def story(tell: Callable[[Estate], Awaitable[None]], *regions: str) -> None:
+def story(tell: Callable[[TwoRegions], Awaitable[None]], *regions: str) -> None:
     async def main() -> None:
-        async with running(*regions) as (estate, _):
-            await tell(estate)
+        async with running(*regions) as (env, _):
+            await tell(env)
 
     run_virtual(main())
 
 
-def only_guest(estate: Estate, region: str = "north") -> Any:
-    (guest,) = estate.guests(region).values()
+def only_guest(env: TwoRegions, region: str = "north") -> Any:
+    (guest,) = env.guests(region).values()
     return guest
 
 
 def test_from_apply_to_ready() -> None:
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate)
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env)
         await apply_machine(
-            estate, "m", templateID=9000, numCores=4, memoryMiB=4096, disks=DISK, tags=["team-a"]
+            env, "m", templateID=9000, numCores=4, memoryMiB=4096, disks=DISK, tags=["team-a"]
         )
-        machine = await estate.until("m", ready)
-        guest = only_guest(estate)
+        machine = await env.until("m", ready)
+        guest = only_guest(env)
         assert machine.spec.provider_id == f"proxmox://north/{guest.vmid}"
         assert guest.conf["cores"] == 4
         assert guest.conf["memory"] == "4096"
@@ -57,47 +57,47 @@ def test_from_apply_to_ready() -> None:
         assert guest.conf["smbios1"] == f"uuid={machine.uid}"
         assert "team-a" in guest.conf["tags"]
         assert guest.conf["ide2"] == "none,media=cdrom"
-        assert estate.isos("north") == []
+        assert env.isos("north") == []
         assert machine.status.initialization.provisioned
         assert [a.address for a in machine.status.addresses] == ["m", "10.0.0.10"]
-        seed = estate.insides.seeds[f"north/{guest.vmid}"]
-        assert seed["user-data"] == b"#cloud-config\n# join m\n"
-        wires = yaml.safe_load(seed["network-config"])["ethernets"]["eth0"]
-        assert wires["addresses"] == ["10.0.0.10/24"]
-        assert wires["match"]["macaddress"].upper() in guest.conf["net0"]
+        files = env.guest_os.config_drives[f"north/{guest.vmid}"]
+        assert files["user-data"] == b"#cloud-config\n# join m\n"
+        eth0 = yaml.safe_load(files["network-config"])["ethernets"]["eth0"]
+        assert eth0["addresses"] == ["10.0.0.10/24"]
+        assert eth0["match"]["macaddress"].upper() in guest.conf["net0"]
 
     story(tell, "north")
 
 
-def test_delete_leaves_nothing_and_touches_nobody_else() -> None:
-    async def tell(estate: Estate) -> None:
-        before = sorted(estate.volumes("north"))
-        await apply_cluster(estate)
-        await apply_machine(estate, "m")
-        await estate.until("m", ready)
-        await estate.delete("m")
-        await estate.until_gone("m")
-        assert estate.guests("north") == {}
-        assert estate.region("north").guests[201].running
-        assert sorted(estate.volumes("north")) == before
-        assert (await estate.kube.list(IPAddressClaim)).items == ()
-        assert (await estate.kube.list(IPAddress)).items == ()
+def test_delete_leaves_nothing_and_touches_no_foreign_object() -> None:
+    async def tell(env: TwoRegions) -> None:
+        before = sorted(env.volumes("north"))
+        await apply_cluster(env)
+        await apply_machine(env, "m")
+        await env.until("m", ready)
+        await env.delete("m")
+        await env.until_gone("m")
+        assert env.guests("north") == {}
+        assert env.region("north").guests[201].running
+        assert sorted(env.volumes("north")) == before
+        assert (await env.kube.list(IPAddressClaim)).items == ()
+        assert (await env.kube.list(IPAddress)).items == ()
 
     story(tell, "north")
 
 
-def test_a_machine_that_is_deleted_while_it_is_made_leaves_nothing() -> None:
-    async def tell(estate: Estate) -> None:
-        before = sorted(estate.volumes("north"))
-        await apply_cluster(estate)
+def test_a_machine_deleted_during_creation_leaves_nothing() -> None:
+    async def tell(env: TwoRegions) -> None:
+        before = sorted(env.volumes("north"))
+        await apply_cluster(env)
         for seconds in range(12):
             name = f"m{seconds}"
-            await apply_machine(estate, name)
+            await apply_machine(env, name)
             await asyncio.sleep(seconds)
-            await estate.delete(name)
-            await estate.until_gone(name)
-            assert estate.guests("north") == {}
-            assert sorted(estate.volumes("north")) == before
+            await env.delete(name)
+            await env.until_gone(name)
+            assert env.guests("north") == {}
+            assert sorted(env.volumes("north")) == before
 
     story(tell, "north")
 
@@ -113,12 +113,12 @@ ZONES = [
 ]
 
 
-def test_one_cluster_over_two_regions_whose_names_collide() -> None:
-    async def tell(estate: Estate) -> None:
-        made = await apply_cluster(estate, zoneConfig=ZONES, region=None)
+def test_one_cluster_in_two_regions_with_colliding_names() -> None:
+    async def tell(env: TwoRegions) -> None:
+        made = await apply_cluster(env, zoneConfig=ZONES, region=None)
         for n in range(4):
-            await apply_machine(estate, f"m{n}")
-        found = [await estate.until(f"m{n}", ready) for n in range(4)]
+            await apply_machine(env, f"m{n}")
+        found = [await env.until(f"m{n}", ready) for n in range(4)]
         assert sorted(m.spec.region or "" for m in found) == ["north"] * 2 + ["south"] * 2
         south = [m for m in found if m.spec.region == "south"]
         assert all(m.status.failure_domain == "b" for m in south)
@@ -132,32 +132,32 @@ def test_one_cluster_over_two_regions_whose_names_collide() -> None:
     story(tell)
 
 
-def test_a_failure_domain_is_obeyed() -> None:
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate, zoneConfig=ZONES, region=None)
-        await apply_machine(estate, "m", failure_domain="b")
-        assert (await estate.until("m", ready)).spec.region == "south"
+def test_the_failure_domain_is_respected() -> None:
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env, zoneConfig=ZONES, region=None)
+        await apply_machine(env, "m", failure_domain="b")
+        assert (await env.until("m", ready)).spec.region == "south"
 
     story(tell)
 
 
-def test_losing_a_region_stops_nothing_in_the_other() -> None:
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate, zoneConfig=ZONES, region=None)
-        await apply_machine(estate, "lost", failure_domain="b")
-        await estate.until("lost", ready)
-        estate.fault("south", "cut-before")
-        await apply_machine(estate, "m")
-        assert (await estate.until("m", ready)).spec.region == "north"
-        lost = await estate.until("lost", lambda m: reason(m) == "RegionUnreachable")
+def test_losing_a_region_does_not_affect_the_other() -> None:
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env, zoneConfig=ZONES, region=None)
+        await apply_machine(env, "lost", failure_domain="b")
+        await env.until("lost", ready)
+        env.fault("south", "cut-before")
+        await apply_machine(env, "m")
+        assert (await env.until("m", ready)).spec.region == "north"
+        lost = await env.until("lost", lambda m: reason(m) == "RegionUnreachable")
         assert lost.status.initialization.provisioned
         assert not is_true(lost, "Ready")
-        await estate.delete("lost")
+        await env.delete("lost")
         await asyncio.sleep(300)
-        assert (await estate.machine("lost")).metadata.finalizers
-        estate.engine.faults["south"].remove()
-        await estate.until_gone("lost")
-        assert estate.guests("south") == {}
+        assert (await env.machine("lost")).metadata.finalizers
+        env.engine.faults["south"].remove()
+        await env.until_gone("lost")
+        assert env.guests("south") == {}
 
     story(tell)
 
@@ -169,90 +169,90 @@ def test_losing_a_region_stops_nothing_in_the_other() -> None:
         pytest.param("delete-guest", {}, "Vanished", id="vanished"),
     ],
 )
-def test_what_happens_to_a_living_guest_is_reported(
+def test_external_changes_of_a_running_guest_are_reported(
     what: str, args: dict[str, Any], expected: str
 ) -> None:
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate)
-        await apply_machine(estate, "m")
-        machine = await estate.until("m", ready)
-        estate.mischief("north", what, vmid=machine.spec.virtual_machine_id, **args)
-        seen = await estate.until("m", lambda m: reason(m) == expected)
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env)
+        await apply_machine(env, "m")
+        machine = await env.until("m", ready)
+        env.chaos("north", what, vmid=machine.spec.virtual_machine_id, **args)
+        seen = await env.until("m", lambda m: reason(m) == expected)
         assert seen.status.initialization.provisioned
         await asyncio.sleep(600)
-        assert reason(await estate.machine("m")) == expected
+        assert reason(await env.machine("m")) == expected
 
     story(tell, "north")
 
 
-def test_a_stopped_guest_is_started_where_the_object_says_so() -> None:
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate)
-        await apply_machine(estate, "m", templateID=9000, whenStopped="Start")
-        machine = await estate.until("m", ready)
-        estate.mischief("north", "stop-guest", vmid=machine.spec.virtual_machine_id)
+def test_a_stopped_guest_is_started_if_the_spec_says_so() -> None:
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env)
+        await apply_machine(env, "m", templateID=9000, whenStopped="Start")
+        machine = await env.until("m", ready)
+        env.chaos("north", "stop-guest", vmid=machine.spec.virtual_machine_id)
         await asyncio.sleep(120)
-        assert only_guest(estate).running
-        await estate.until("m", ready)
+        assert only_guest(env).running
+        await env.until("m", ready)
 
     story(tell, "north")
 
 
 def test_a_migration_is_followed() -> None:
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate)
-        await apply_machine(estate, "m")
-        machine = await estate.until("m", ready)
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env)
+        await apply_machine(env, "m")
+        machine = await env.until("m", ready)
         vmid = machine.spec.virtual_machine_id
-        estate.mischief("north", "move-guest", vmid=vmid, node="pve3")
-        moved = await estate.until("m", lambda m: m.status.proxmox_node == "pve3")
+        env.chaos("north", "move-guest", vmid=vmid, node="pve3")
+        moved = await env.until("m", lambda m: m.status.proxmox_node == "pve3")
         assert is_true(moved, "Ready")
-        await estate.delete("m")
-        await estate.until_gone("m")
-        assert estate.guests("north") == {}
+        await env.delete("m")
+        await env.until_gone("m")
+        assert env.guests("north") == {}
 
     story(tell, "north")
 
 
-def test_not_enough_room_names_what_is_missing_and_is_tried_again() -> None:
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate)
-        await apply_machine(estate, "m", templateID=9000, memoryMiB=300 * 1024)
-        stuck = await estate.until("m", lambda m: reason(m) == "InsufficientResources")
+def test_insufficient_resources_are_named_and_retried() -> None:
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env)
+        await apply_machine(env, "m", templateID=9000, memoryMiB=300 * 1024)
+        stuck = await env.until("m", lambda m: reason(m) == "InsufficientResources")
         assert "north/pve2: needs 307200 MiB memory" in message(stuck)
-        estate.region("north").hosts["pve3"].memory = 512 << 30
-        machine = await estate.until("m", ready)
+        env.region("north").hosts["pve3"].memory = 512 << 30
+        machine = await env.until("m", ready)
         assert machine.status.proxmox_node == "pve3"
 
     story(tell, "north")
 
 
 def test_high_availability_registers_and_purges() -> None:
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate)
-        await apply_machine(estate, "m", templateID=9000, highAvailability={"maxRestart": 2})
-        machine = await estate.until("m", ready)
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env)
+        await apply_machine(env, "m", templateID=9000, highAvailability={"maxRestart": 2})
+        machine = await env.until("m", ready)
         sid = f"vm:{machine.spec.virtual_machine_id}"
-        assert estate.region("north").ha.resources[sid].options["max_restart"] == 2
-        await estate.delete("m")
-        await estate.until_gone("m")
-        assert estate.region("north").ha.resources == {}
-        assert estate.guests("north") == {}
+        assert env.region("north").ha.resources[sid].options["max_restart"] == 2
+        await env.delete("m")
+        await env.until_gone("m")
+        assert env.region("north").ha.resources == {}
+        assert env.guests("north") == {}
 
     story(tell, "north")
 
 
-def test_firewall_groups_come_before_the_first_start() -> None:
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate)
-        await apply_machine(estate, "m", templateID=9000, firewallGroups=["kube"])
-        waiting = await estate.until("m", lambda m: reason(m) == "InsufficientResources")
+def test_firewall_groups_are_set_before_the_first_start() -> None:
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env)
+        await apply_machine(env, "m", templateID=9000, firewallGroups=["kube"])
+        waiting = await env.until("m", lambda m: reason(m) == "InsufficientResources")
         assert "region north has no firewall group kube" in message(waiting)
-        estate.region("north").firewall.groups["kube"] = {"rules": []}
-        await estate.until("m", ready)
-        rules = only_guest(estate).firewall.rules
+        env.region("north").firewall.groups["kube"] = {"rules": []}
+        await env.until("m", ready)
+        rules = only_guest(env).firewall.rules
         assert [(r["type"], r["action"]) for r in rules] == [("group", "kube")]
-        sent = [path for method, path in estate.sent() if method in ("POST", "PUT")]
+        sent = [path for method, path in env.sent() if method in ("POST", "PUT")]
         assert _first(sent, "firewall") < _first(sent, "status/start")
 
     story(tell, "north")
@@ -271,10 +271,10 @@ def test_extra_disks_nics_and_cpu_type() -> None:
         ]
     }
 
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate)
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env)
         await apply_machine(
-            estate,
+            env,
             "m",
             templateID=9000,
             cpuType="host",
@@ -282,8 +282,8 @@ def test_extra_disks_nics_and_cpu_type() -> None:
             network=network,
             onBoot=True,
         )
-        await estate.until("m", ready)
-        conf = only_guest(estate).conf
+        await env.until("m", ready)
+        conf = only_guest(env).conf
         assert conf["cpu"] == "host"
         assert conf["onboot"] == 1
         assert conf["scsi1"].startswith("lvm:vm-")
@@ -291,85 +291,85 @@ def test_extra_disks_nics_and_cpu_type() -> None:
         assert "discard=on" in conf["scsi1"]
         assert "bridge=vmbr0,queues=4,tag=7" in conf["net0"]
         assert conf["net1"].startswith("e1000=")
-        files = next(iter(estate.insides.seeds.values()))
-        wires = yaml.safe_load(files["network-config"])["ethernets"]
-        assert wires["eth1"]["dhcp4"] is True
+        files = next(iter(env.guest_os.config_drives.values()))
+        eth0 = yaml.safe_load(files["network-config"])["ethernets"]
+        assert eth0["eth1"]["dhcp4"] is True
 
     story(tell, "north")
 
 
-def test_dhcp_needs_no_pool_and_shows_what_the_guest_got() -> None:
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate, ipv4Config=None)
-        await apply_machine(estate, "m")
-        machine = await estate.until("m", ready)
+def test_dhcp_needs_no_pool_and_the_address_is_reported() -> None:
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env, ipv4Config=None)
+        await apply_machine(env, "m")
+        machine = await env.until("m", ready)
         assert [a.address for a in machine.status.addresses] == ["m", "10.9.9.9"]
-        files = next(iter(estate.insides.seeds.values()))
+        files = next(iter(env.guest_os.config_drives.values()))
         assert yaml.safe_load(files["network-config"])["ethernets"]["eth0"]["dhcp4"] is True
 
     story(tell, "north")
 
 
-def test_changes_in_place_where_the_object_allows() -> None:
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate)
-        await apply_machine(estate, "m", templateID=9000, numCores=2, disks=DISK)
-        await estate.until("m", ready)
+def test_changes_in_place_if_the_spec_allows_them() -> None:
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env)
+        await apply_machine(env, "m", templateID=9000, numCores=2, disks=DISK)
+        await env.until("m", ready)
         bigger = {"bootVolume": {"disk": "scsi0", "sizeGb": 40}}
         change = {"spec": {"changes": "InPlace", "memoryMiB": 8192, "disks": bigger, "tags": ["x"]}}
-        await estate.kube.merge(ProxmoxMachine, "m", change, "default")
+        await env.kube.merge(ProxmoxMachine, "m", change, "default")
         await asyncio.sleep(120)
-        guest = only_guest(estate)
+        guest = only_guest(env)
         assert "size=40G" in guest.conf["scsi0"]
         assert "x" in guest.conf["tags"].split(";")
         assert "8192" in (guest.conf["memory"], guest.pending.get("memory"))
         assert guest.running
-        writes = [p for m, p in estate.sent() if m in ("PUT", "POST")]
+        writes = [p for m, p in env.sent() if m in ("PUT", "POST")]
         await asyncio.sleep(1200)
-        assert [p for m, p in estate.sent() if m in ("PUT", "POST")] == writes
+        assert [p for m, p in env.sent() if m in ("PUT", "POST")] == writes
 
     story(tell, "north")
 
 
-def test_a_cpu_type_changed_alone_is_noticed_and_written_once() -> None:
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate)
-        await apply_machine(estate, "m", templateID=9000, changes="InPlace", cpuType="x86-64-v2")
-        await estate.until("m", lambda m: ready(m) and applied(m).hardware_hash != "")
+def test_a_changed_cpu_type_is_written_once() -> None:
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env)
+        await apply_machine(env, "m", templateID=9000, changes="InPlace", cpuType="x86-64-v2")
+        await env.until("m", lambda m: ready(m) and applied(m).hardware_hash != "")
         change = {"spec": {"cpuType": "host"}}
-        await estate.kube.merge(ProxmoxMachine, "m", change, "default")
+        await env.kube.merge(ProxmoxMachine, "m", change, "default")
         await asyncio.sleep(60)
-        guest = only_guest(estate)
+        guest = only_guest(env)
         assert {**guest.conf, **guest.pending}["cpu"] == "host"
-        machine = await estate.machine("m")
+        machine = await env.machine("m")
         assert applied(machine).hardware_hash == hardware_hash(machine.spec)
         assert is_true(machine, "Ready")
-        configs = [p for _, p in estate.sent() if p.endswith("/config")]
+        configs = [p for _, p in env.sent() if p.endswith("/config")]
         await asyncio.sleep(1200)
-        assert [p for _, p in estate.sent() if p.endswith("/config")] == configs
+        assert [p for _, p in env.sent() if p.endswith("/config")] == configs
 
     story(tell, "north")
 
 
-def test_a_lease_that_changes_is_followed_and_many_machines_ask_no_more_than_ten() -> None:
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate, ipv4Config=None)
+def test_a_changed_dhcp_address_is_reported_at_a_bounded_request_rate() -> None:
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env, ipv4Config=None)
         for n in range(12):
-            await apply_machine(estate, f"m{n}", numCores=1)
+            await apply_machine(env, f"m{n}", numCores=1)
         for n in range(12):
-            await estate.until(f"m{n}", ready)
-        estate.insides.lease = "10.9.9.10"
+            await env.until(f"m{n}", ready)
+        env.guest_os.dhcp_address = "10.9.9.10"
         await asyncio.sleep(90)
-        found = [(await estate.machine(f"m{n}")).status.addresses[1].address for n in range(12)]
+        found = [(await env.machine(f"m{n}")).status.addresses[1].address for n in range(12)]
         assert set(found) == {"10.9.9.10"}
         await asyncio.sleep(60)
-        before = len(estate.sent())
+        before = len(env.sent())
         await asyncio.sleep(600)
-        asked = [p for _, p in estate.sent()[before:] if p.endswith("network-get-interfaces")]
+        asked = [p for _, p in env.sent()[before:] if p.endswith("network-get-interfaces")]
         assert 90 <= len(asked) <= 101
-        estate.insides.deaf.add("m3")
+        env.guest_os.without_agent.add("m3")
         await asyncio.sleep(120)
-        assert [a.address for a in (await estate.machine("m3")).status.addresses] == [
+        assert [a.address for a in (await env.machine("m3")).status.addresses] == [
             "m3",
             "10.9.9.10",
         ]
@@ -377,97 +377,97 @@ def test_a_lease_that_changes_is_followed_and_many_machines_ask_no_more_than_ten
     story(tell, "north")
 
 
-def test_kept_guests_stay_with_their_addresses() -> None:
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate)
-        await apply_machine(estate, "m", meta={"annotations": {"moxwell.dev/keep": "true"}})
-        await estate.until("m", ready)
-        await estate.delete("m")
-        await estate.until_gone("m")
-        assert only_guest(estate).running
-        assert "moxwell-kept" in only_guest(estate).conf["tags"]
-        assert len((await estate.kube.list(IPAddress)).items) == 1
+def test_kept_guests_keep_their_addresses() -> None:
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env)
+        await apply_machine(env, "m", meta={"annotations": {"moxwell.dev/keep": "true"}})
+        await env.until("m", ready)
+        await env.delete("m")
+        await env.until_gone("m")
+        assert only_guest(env).running
+        assert "moxwell-kept" in only_guest(env).conf["tags"]
+        assert len((await env.kube.list(IPAddress)).items) == 1
 
     story(tell, "north")
 
 
 def test_a_host_that_is_down_keeps_the_finalizer() -> None:
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate)
-        await apply_machine(estate, "m")
-        machine = await estate.until("m", ready)
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env)
+        await apply_machine(env, "m")
+        machine = await env.until("m", ready)
         host = machine.status.proxmox_node
-        estate.mischief("north", "host-down", node=host)
-        await estate.until("m", lambda m: reason(m) == "HostDown")
-        await estate.delete("m")
+        env.chaos("north", "host-down", node=host)
+        await env.until("m", lambda m: reason(m) == "HostDown")
+        await env.delete("m")
         await asyncio.sleep(900)
-        assert (await estate.machine("m")).metadata.finalizers
-        estate.mischief("north", "host-up", node=host)
-        await estate.until_gone("m")
-        assert estate.guests("north") == {}
+        assert (await env.machine("m")).metadata.finalizers
+        env.chaos("north", "host-up", node=host)
+        await env.until_gone("m")
+        assert env.guests("north") == {}
 
     story(tell, "north")
 
 
 def test_paused_objects_are_left_alone() -> None:
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate)
-        await apply_machine(estate, "m", meta={"annotations": {"cluster.x-k8s.io/paused": "true"}})
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env)
+        await apply_machine(env, "m", meta={"annotations": {"cluster.x-k8s.io/paused": "true"}})
         await asyncio.sleep(60)
-        machine = await estate.machine("m")
+        machine = await env.machine("m")
         assert is_true(machine, "Paused")
         assert machine.spec.claim is None
         change = {"metadata": {"annotations": {"cluster.x-k8s.io/paused": None}}}
-        await estate.kube.merge(ProxmoxMachine, "m", change, "default")
-        await estate.until("m", ready)
+        await env.kube.merge(ProxmoxMachine, "m", change, "default")
+        await env.until("m", ready)
 
     story(tell, "north")
 
 
-def test_objects_that_others_manage_are_left_alone() -> None:
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate)
+def test_externally_managed_objects_are_left_alone() -> None:
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env)
         await apply_machine(
-            estate, "m", meta={"annotations": {"cluster.x-k8s.io/managed-by": "other"}}
+            env, "m", meta={"annotations": {"cluster.x-k8s.io/managed-by": "other"}}
         )
         await asyncio.sleep(120)
-        machine = await estate.machine("m")
+        machine = await env.machine("m")
         assert machine.metadata.finalizers == ()
         assert machine.status.conditions == ()
 
     story(tell, "north")
 
 
-def test_idle_machines_cost_proxmox_nothing_of_their_own() -> None:
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate)
+def test_idle_machines_cause_no_requests() -> None:
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env)
         for n in range(3):
-            await apply_machine(estate, f"m{n}")
+            await apply_machine(env, f"m{n}")
         for n in range(3):
-            await estate.until(f"m{n}", ready)
+            await env.until(f"m{n}", ready)
         await asyncio.sleep(120)
-        before = len(estate.sent())
+        before = len(env.sent())
         await asyncio.sleep(3600)
-        assert {p for _, p in estate.sent()[before:]} <= {"/cluster/resources"} | {
-            p for _, p in estate.sent()[before:] if p.endswith("/content")
+        assert {p for _, p in env.sent()[before:]} <= {"/cluster/resources"} | {
+            p for _, p in env.sent()[before:] if p.endswith("/content")
         }
 
     story(tell, "north")
 
 
-def test_the_machine_of_cluster_api_learns_its_node() -> None:
-    async def tell(estate: Estate) -> None:
-        await apply_cluster(estate)
-        await apply_machine(estate, "m")
-        await estate.until("m", ready)
-        machine = await estate.kube.get(Machine, "m", "default")
+def test_the_machine_gets_its_node_reference() -> None:
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env)
+        await apply_machine(env, "m")
+        await env.until("m", ready)
+        machine = await env.kube.get(Machine, "m", "default")
         assert machine.status.node_ref is not None
 
     story(tell, "north")
 
 
 def with_least_privilege() -> str:
-    """The estate where our token may do what the preflight asks for, and nothing more."""
+    """The world file in which the token has exactly the privileges that the preflight asks for."""
     world = WORLD
     for major in (8, 9):
         privileges = ", ".join(preflight.role(major, MACHINES))
@@ -482,15 +482,15 @@ def with_least_privilege() -> str:
 @pytest.mark.parametrize("region", ["north", "south"])
 def test_the_least_privilege_that_the_preflight_asks_for_suffices(region: str) -> None:
     async def main() -> None:
-        async with running(world=with_least_privilege()) as (estate, program):
+        async with running(world=with_least_privilege()) as (env, program):
             report = await preflight.check(program.regions[region].reader, MACHINES)
             assert report.ok, str(report)
-            await apply_cluster(estate, region=region)
+            await apply_cluster(env, region=region)
             extra = [{"disk": "scsi1", "sizeGb": 2}]
-            await apply_machine(estate, "m", templateID=9000, disks={**DISK, "extra": extra})
-            await estate.until("m", ready)
-            await estate.delete("m")
-            await estate.until_gone("m")
-            assert estate.guests(region) == {}
+            await apply_machine(env, "m", templateID=9000, disks={**DISK, "extra": extra})
+            await env.until("m", ready)
+            await env.delete("m")
+            await env.until_gone("m")
+            assert env.guests(region) == {}
 
     run_virtual(main())

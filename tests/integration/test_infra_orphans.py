@@ -1,4 +1,4 @@
-"""Guests whose machine is gone without them: counted, told, and left alone."""
+"""Orphaned guests are counted and reported, but not deleted."""
 
 import asyncio
 
@@ -13,25 +13,25 @@ def counted(life: Program, region: str) -> float | None:
     return registry.get_sample_value("moxwell_orphaned_guests", {"region": region})
 
 
-def test_a_guest_without_an_owner_is_counted_told_and_left_alone() -> None:
+def test_an_orphaned_guest_is_counted_and_reported_but_not_deleted() -> None:
     async def main() -> None:
-        async with running() as (estate, life):
-            await apply_cluster(estate)
-            await apply_machine(estate, "m")
-            await estate.until("m", ready)
+        async with running() as (env, life):
+            await apply_cluster(env)
+            await apply_machine(env, "m")
+            await env.until("m", ready)
             await asyncio.sleep(1000)
             assert (counted(life, "north"), counted(life, "south")) == (0, 0)
-            (vmid,) = estate.guests("north")
-            guest = estate.guests("north")[vmid]
-            guest.conf["tags"] = "moxwell;mox-0123456789abcdef"  # of an owner that is nowhere
+            (vmid,) = env.guests("north")
+            guest = env.guests("north")[vmid]
+            guest.conf["tags"] = "moxwell;mox-0123456789abcdef"  # of an owner that does not exist
             guest.conf["description"] = "moxwell-owner=0123456789abcdef"
-            estate.engine.runtimes["north"].mark_changed(vmid)
+            env.engine.runtimes["north"].mark_changed(vmid)
             await asyncio.sleep(1500)
             assert (counted(life, "north"), counted(life, "south")) == (1, 0)
             assert guest.running
-            tell = actions.make(estate.kube, life.infra, life.regions)["health"]
-            said = [row["what"] for row in (await tell({}))["rows"]]
+            list_findings = actions.make(env.kube, life.infra, life.regions)["health"]
+            found = [row["what"] for row in (await list_findings({}))["rows"]]
             expected = f"region north: guest {vmid} on {guest.node} has no ProxmoxMachine"
-            assert expected in said
+            assert expected in found
 
     run_virtual(main())

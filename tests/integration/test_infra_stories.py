@@ -1,31 +1,31 @@
-"""The stories of machines on the embedded stage: our API, stand-ins, lab guests, one process."""
+"""The stories of machines with embedded API server, embedded Cluster API and simulated guests."""
 
 from typing import Any
 
 import pytest
 
-from moxwell.testing.embedded_stage import embedded_stage
+from moxwell.testing.embedded_environment import embedded_environment
 from moxwell.testing.loop import run_virtual
-from moxwell.testing.machine_stories import SCENES, Scene, begin, end
+from moxwell.testing.machine_stories import STORIES, Story, begin, end
 
 
-def _phrase(scene: Any) -> str:
-    return str(scene.__name__).replace("_", " ")
+def _title(story: Any) -> str:
+    return str(story.__name__).replace("_", " ")
 
 
-async def _tell(*scenes: Scene) -> None:
-    async with embedded_stage() as stage:
-        await begin(stage)
-        for scene in scenes:
-            await scene(stage)
-        await end(stage)
+async def _run(*stories: Story) -> None:
+    async with embedded_environment() as env:
+        await begin(env)
+        for story in stories:
+            await story(env)
+        await end(env)
 
 
-@pytest.mark.parametrize("scene", SCENES, ids=_phrase)
-def test_scene(scene: Scene) -> None:
-    run_virtual(_tell(scene))
+@pytest.mark.parametrize("story", STORIES, ids=_title)
+def test_story(story: Story) -> None:
+    run_virtual(_run(story))
 
 
 @pytest.mark.slow
-def test_all_scenes_on_one_cluster() -> None:
-    run_virtual(_tell(*SCENES))
+def test_all_stories_on_one_cluster() -> None:
+    run_virtual(_run(*STORIES))

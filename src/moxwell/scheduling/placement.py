@@ -169,7 +169,7 @@ def _evaluate(
         *_template(request, host, template, templates),
         *_compute(request, host, usage),
         *_storage(request, host, usage, template),
-        *_fittings(request, host),
+        *_capability_reasons(request, host),
     ]
     return HostVerdict(
         host.key,
@@ -296,7 +296,7 @@ def _iso(request: PlacementRequest, host: CandidateHost) -> list[str]:
     return []
 
 
-def _fittings(request: PlacementRequest, host: CandidateHost) -> list[str]:
+def _capability_reasons(request: PlacementRequest, host: CandidateHost) -> list[str]:
     """Bridges and mappings that the host lacks; unknown capabilities are no reason."""
     has, why = host.capabilities, []
     if has.bridges is not None:
@@ -312,10 +312,10 @@ def _fittings(request: PlacementRequest, host: CandidateHost) -> list[str]:
     if has.mappings is not None:
         lacking = sorted(request.mappings - has.mappings)
         why += [f"host {host.key.name} has no device mapped as {name}" for name in lacking]
-    return why + _region_fittings(request, host)
+    return why + _region_capability_reasons(request, host)
 
 
-def _region_fittings(request: PlacementRequest, host: CandidateHost) -> list[str]:
+def _region_capability_reasons(request: PlacementRequest, host: CandidateHost) -> list[str]:
     """Firewall and HA groups that the region lacks."""
     has, why = host.capabilities, []
     if has.firewall_groups is not None:

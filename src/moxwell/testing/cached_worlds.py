@@ -1,9 +1,8 @@
 """
-Fresh worlds at little cost: what is the same in all of them is made once per process and copied.
+New simulated regions and embedded API servers, copied from ones created once per process.
 
-In: a world text. Out: simulated regions, and an embedded API that serves all kinds. Checking and
-compiling two dozen definitions takes longer than a whole story on virtual time, so the stored
-definitions are put into each new store as a restart would read them from disk.
+Validating and compiling all CRDs takes longer than a test on virtual time, so the stored CRDs are
+loaded into each new server as after a restart.
 """
 
 import copy
@@ -16,7 +15,7 @@ from moxwell.api.conversion import KindConversion
 from moxwell.api.kinds import Resource
 from moxwell.clock import Clock
 from moxwell.embedded.apiserver.hooks import Hooks
-from moxwell.embedded.apiserver.object_cache import StoredChange, ObjectRecord
+from moxwell.embedded.apiserver.object_cache import ObjectRecord, StoredChange
 from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.kube.client import Kube
 from moxwell.lab.proxmox.state import SimRegion
@@ -30,7 +29,7 @@ Row = tuple[str, int, bytes]
 
 
 def fresh_regions(world: str) -> dict[str, SimRegion]:
-    """The regions of a world text, as when the clock was at zero."""
+    """The regions of a world file at time zero."""
     return copy.deepcopy(_regions(world))
 
 
@@ -40,7 +39,7 @@ def _regions(world: str) -> dict[str, SimRegion]:
 
 
 def open_store(clock: Clock, *, crds: bool = True) -> EmbeddedApiServer:
-    """An embedded API, not yet started, that serves our kinds and those of others."""
+    """An embedded API server, not started, with the CRDs of Moxwell and Cluster API."""
     store = EmbeddedApiServer(clock=clock, hooks=Hooks(converters=_converters()))
     for row in _rows() if crds else ():
         store.core.cache.load(StoredChange(ObjectRecord(*row), None, deleted=False))
@@ -61,7 +60,7 @@ def _converted(family: KindConversion, obj: dict[str, Any], version: str) -> dic
 
 @cache
 def _rows() -> tuple[Row, ...]:
-    """All that a store holds once it has the definitions; made on a loop of its own."""
+    """The stored objects of a server after all CRDs are created; runs in its own event loop."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(lambda: run_virtual(_define())).result()
 

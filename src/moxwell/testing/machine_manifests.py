@@ -1,8 +1,7 @@
 """
-What a user of Cluster API applies to get machines in two regions, for stories on every stage.
+Manifests of a cluster with machines in two regions, as a user of Cluster API applies them.
 
-In: the port of the control plane. Out: YAML that kubectl takes as it is. The control plane is an
-object whose status the story writes, as a hosted one would.
+The control plane is an object whose status the test writes, as a hosted one would.
 """
 
 CLUSTER = """

@@ -1,20 +1,15 @@
-"""
-What people and Cluster API apply, for stories of machines.
-
-In: an estate and a few words. Out: objects in its API, linked by owner references and labels as
-Cluster API links them, with bootstrap data that names the machine.
-"""
+"""Creates the objects that users and Cluster API create, with owner references and labels."""
 
 import base64
 from typing import Any
 
 from moxwell.api import registry
-from moxwell.testing.two_regions import CAPI, INFRA, Estate
+from moxwell.testing.two_regions import CAPI, INFRA, TwoRegions
 
 
-async def apply_cluster(estate: Estate, name: str = "c", **spec: Any) -> dict[str, Any]:
-    """A Cluster and its ProxmoxCluster, as Cluster API would have linked them."""
-    kube = estate.kube
+async def apply_cluster(env: TwoRegions, name: str = "c", **spec: Any) -> dict[str, Any]:
+    """Create a Cluster and its ProxmoxCluster, with owner references."""
+    kube = env.kube
     ref = {"apiGroup": INFRA, "kind": "ProxmoxCluster", "name": name}
     head = {"name": name, "namespace": "default"}
     cluster = await kube.create(
@@ -40,12 +35,12 @@ async def apply_cluster(estate: Estate, name: str = "c", **spec: Any) -> dict[st
     meta = {**head, "ownerReferences": [owner], "labels": {f"{CAPI}/cluster-name": name}}
     body = {"apiVersion": f"{INFRA}/v1beta2", "kind": "ProxmoxCluster", "metadata": meta}
     return await kube.create(
-        {**body, "spec": _said({**default, **spec})}, registry_of("ProxmoxCluster")
+        {**body, "spec": _without_none({**default, **spec})}, registry_of("ProxmoxCluster")
     )
 
 
 async def apply_machine(
-    estate: Estate,
+    env: TwoRegions,
     name: str,
     cluster: str = "c",
     *,
@@ -55,8 +50,8 @@ async def apply_machine(
     meta: dict[str, Any] | None = None,
     **spec: Any,
 ) -> dict[str, Any]:
-    """A Machine with its bootstrap data, and its ProxmoxMachine."""
-    kube = estate.kube
+    """Create a Machine with its bootstrap data, and its ProxmoxMachine."""
+    kube = env.kube
     labels = {f"{CAPI}/cluster-name": cluster}
     head = {"name": name, "namespace": "default", "labels": labels}
     data = base64.b64encode(f"#cloud-config\n# join {name}\n".encode()).decode()
@@ -66,16 +61,21 @@ async def apply_machine(
         registry_of("Secret"),
     )
     ref = {"apiGroup": INFRA, "kind": "ProxmoxMachine", "name": name}
-    said: dict[str, Any] = {
+    machine_spec: dict[str, Any] = {
         "clusterName": cluster,
         "version": version,
         "bootstrap": {"dataSecretName": name},
         "infrastructureRef": ref,
     }
     if failure_domain:
-        said["failureDomain"] = failure_domain
+        machine_spec["failureDomain"] = failure_domain
     machine = await kube.create(
-        {"apiVersion": f"{CAPI}/v1beta2", "kind": "Machine", "metadata": head, "spec": said},
+        {
+            "apiVersion": f"{CAPI}/v1beta2",
+            "kind": "Machine",
+            "metadata": head,
+            "spec": machine_spec,
+        },
         registry_of("Machine"),
     )
     owned = {**head, **(meta or {}), "ownerReferences": [_owner(machine, "Machine")]}
@@ -88,7 +88,7 @@ async def apply_machine(
 
 
 def registry_of(kind: str, version: str = "") -> Any:
-    """Where objects of a kind live, by its name."""
+    """The resource of a kind, by its name."""
     for cls in (*registry.KINDS, *registry.BUILTIN):
         found = cls.resource
         if found.kind == kind and (
@@ -108,5 +108,5 @@ def _owner(obj: dict[str, Any], kind: str) -> dict[str, Any]:
     }
 
 
-def _said(spec: dict[str, Any]) -> dict[str, Any]:
+def _without_none(spec: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in spec.items() if v is not None}

@@ -1,9 +1,8 @@
 """
-An estate for stories of machines: two simulated regions, an embedded API, and everybody else.
+A test environment with two simulated Proxmox regions and an embedded API server, on virtual time.
 
-In: nothing. Out: a world in which ``infra`` controllers can run on virtual time, with the parts
-that others play in life: an IPAM provider that answers claims, guests that boot from their real
-seed disk and finish their bootstrap, and Cluster API, which notes the node of a machine.
+It also simulates what is outside of the ``infra`` controllers: an IPAM provider, guests that boot
+from their bootstrap ISO, and the part of Cluster API that sets node references.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ from moxwell.controllers.infra.setup import Infra, add_infra
 from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.embedded.clusterapi.ipam.controller import IPAddressClaimController
 from moxwell.kube.client import Kube
-from moxwell.lab.proxmox import chaos as mischief
+from moxwell.lab.proxmox import chaos
 from moxwell.lab.proxmox.engine import Engine
 from moxwell.lab.proxmox.errors import PveException
 from moxwell.lab.proxmox.fault_injection import Fault
@@ -53,67 +52,69 @@ CAPI, INFRA = "cluster.x-k8s.io", "infrastructure.cluster.x-k8s.io"
 
 
 @dataclass
-class Insides:
-    """What runs in the guests: each reads its seed and finishes its bootstrap after a while."""
+class SimulatedGuests:
+    """
+    The operating systems of the guests: they read their bootstrap ISO and finish after a while.
+    """
 
     clock: Clock
     join_seconds: float = 8.0
-    seeds: dict[str, dict[str, bytes]] = field(default_factory=dict)  # by instance-id
+    config_drives: dict[str, dict[str, bytes]] = field(default_factory=dict)  # by instance-id
     up: dict[tuple[str, int], float] = field(default_factory=dict)
     names: dict[tuple[str, int], str] = field(default_factory=dict)
-    broken: set[str] = field(default_factory=set)  # names of guests whose bootstrap fails
-    deaf: set[str] = field(default_factory=set)  # names of guests without a running agent
-    lease: str = "10.9.9.9"  # what DHCP gives
+    failing: set[str] = field(default_factory=set)  # names of guests whose bootstrap fails
+    without_agent: set[str] = field(default_factory=set)  # names of guests without a running agent
+    dhcp_address: str = "10.9.9.9"  # assigned by DHCP
 
-    async def booted(self, view: GuestVm) -> None:
-        key = (view.region, view.vmid)
-        self.up[key], self.names[key] = self.clock.monotonic(), view.name
-        data = view.media("ide2")
+    async def booted(self, vm: GuestVm) -> None:
+        key = (vm.region, vm.vmid)
+        self.up[key], self.names[key] = self.clock.monotonic(), vm.name
+        data = vm.media("ide2")
         if data:
             files = read_iso(data)
             meta = yaml.safe_load(files["meta-data"])
-            self.seeds[meta["instance-id"]] = files
+            self.config_drives[meta["instance-id"]] = files
 
     async def stopped(self, region: str, vmid: int) -> None:
         self.up.pop((region, vmid), None)
 
-    async def agent(self, view: GuestVm, command: str, args: dict[str, Any]) -> Any:
-        if view.name in self.deaf:
+    async def agent(self, vm: GuestVm, command: str, args: dict[str, Any]) -> Any:
+        if vm.name in self.without_agent:
             raise GuestAgentNotRunning
-        if "file" in command and not self.joined(view.region, view.vmid):
+        if "file" in command and not self.joined(vm.region, vm.vmid):
             raise PveException(500, f"Agent error: failed to open file '{SENTINEL}': No such file")
         if "file-open" in command:
             return 1
         if "file-read" in command:
             return {"count": 7, "buf-b64": base64.b64encode(b"success").decode(), "eof": True}
         if "network-get-interfaces" in command:
-            addresses = [{"ip-address": self.lease, "ip-address-type": "ipv4", "prefix": 24}]
+            addresses = [{"ip-address": self.dhcp_address, "ip-address-type": "ipv4", "prefix": 24}]
             card = {"name": "eth0", "hardware-address": "", "ip-addresses": addresses}
             return [{"name": "lo"}, card]
         return {}
 
-    def handles_shutdown(self, view: GuestVm) -> bool:
-        return view.name not in self.deaf
+    def handles_shutdown(self, vm: GuestVm) -> bool:
+        return vm.name not in self.without_agent
 
     def joined(self, region: str, vmid: int) -> bool:
-        """Has this guest's bootstrap finished?"""
+        """Whether the bootstrap of a guest has finished."""
         since = self.up.get((region, vmid))
-        ok = self.names.get((region, vmid)) not in self.broken
+        ok = self.names.get((region, vmid)) not in self.failing
         return ok and since is not None and self.clock.monotonic() - since >= self.join_seconds
 
 
 @dataclass
-class Estate:
-    """The world: what survives a crash of ours."""
+class TwoRegions:
+    """What survives a crash of the program under test."""
 
     clock: LoopClock
     store: EmbeddedApiServer
     engine: Engine
-    insides: Insides
+    guest_os: SimulatedGuests
     transports: dict[str, SimTransport]
     tasks: list[asyncio.Task[Any]] = field(default_factory=list)
-    urls: dict[str, tuple[str, ...]] = field(default_factory=dict)  # other than the usual ones
-    auths: dict[str, TokenAuth | PasswordAuth] = field(default_factory=dict)  # likewise
+    urls: dict[str, tuple[str, ...]] = field(default_factory=dict)  # overrides, by region
+    auths: dict[str, TokenAuth | PasswordAuth] = field(default_factory=dict)  # overrides, by region
 
     @property
     def kube(self) -> Kube:
@@ -123,7 +124,7 @@ class Estate:
         return self.engine.runtimes[name].region
 
     def guests(self, name: str) -> dict[int, Any]:
-        """Guests of a region that are no templates and not there from the beginning."""
+        """The guests of a region that were created during the test."""
         found = self.region(name).guests
         return {v: g for v, g in found.items() if not g.conf.get("template") and v != 201}
 
@@ -136,16 +137,16 @@ class Estate:
         return [
             volume
             for storage in self.region(name).storages.values()
-            for shelf in storage.volumes.values()
-            for volume in shelf
+            for volumes in storage.volumes.values()
+            for volume in volumes
         ]
 
-    def mischief(self, region: str, what: str, **args: Any) -> None:
-        """Something happens in a region that nobody asked us about."""
-        mischief.perform(self.engine.runtimes[region], what, args)
+    def chaos(self, region: str, what: str, **args: Any) -> None:
+        """Change a region behind the back of the controllers."""
+        chaos.perform(self.engine.runtimes[region], what, args)
 
     def fault(self, name: str, kind: str, **more: Any) -> None:
-        """From now on requests or tasks of a region go wrong."""
+        """Let requests or tasks of a region fail from now on."""
         self.engine.faults[name].add(Fault(kind, **more))
 
     async def machine(self, name: str) -> ProxmoxMachine:
@@ -154,30 +155,30 @@ class Estate:
     async def until(
         self, name: str, what: Callable[[ProxmoxMachine], bool], seconds: float = 600
     ) -> ProxmoxMachine:
-        """The machine, once something is true of it."""
+        """Wait until a predicate is true of the machine."""
         end = self.clock.monotonic() + seconds
         while not what(obj := await self.machine(name)):
             if self.clock.monotonic() > end:
-                said = [
+                conditions = [
                     f"{c.type}={c.status} {c.reason}: {c.message}" for c in obj.status.conditions
                 ]
-                raise AssertionError(f"{name} did not come to that: {obj.status.next_move}, {said}")
+                raise AssertionError(f"{name} timed out: {obj.status.next_move}, {conditions}")
             await asyncio.sleep(1)
         return obj
 
     async def until_gone(self, name: str, seconds: float = 600) -> None:
-        """Wait until a machine's object is gone."""
+        """Wait until the ProxmoxMachine does not exist."""
         end = self.clock.monotonic() + seconds
         while (obj := await self.kube.find(ProxmoxMachine, name, "default")) is not None:
             assert self.clock.monotonic() < end, f"{name} stays: {obj.status}"
             await asyncio.sleep(1)
 
     async def delete(self, name: str) -> None:
-        """Ask for the end of a machine."""
+        """Delete a ProxmoxMachine."""
         await self.kube.delete(ProxmoxMachine, name, "default")
 
     def sent(self, name: str = "north") -> list[tuple[str, str]]:
-        """All requests to a region so far."""
+        """All requests sent to a region so far."""
         return self.transports[name].sent
 
     async def close(self) -> None:
@@ -189,7 +190,7 @@ class Estate:
 
 
 def ready(obj: ProxmoxMachine) -> bool:
-    """Is the machine ready, with its seed taken away?"""
+    """Whether the machine is ready and its bootstrap ISO deleted."""
     return is_true(obj, "Ready") and obj.status.next_move == ""
 
 
@@ -199,7 +200,7 @@ def applied(obj: ProxmoxMachine) -> LastApplied:
 
 
 def is_true(obj: ProxmoxMachine, type_: str) -> bool:
-    """Is a condition true?"""
+    """Whether a condition is True."""
     return any(c.type == type_ and c.status == "True" for c in obj.status.conditions)
 
 
@@ -213,32 +214,32 @@ def message(obj: ProxmoxMachine, type_: str = "Ready") -> str:
     return next((c.message for c in obj.status.conditions if c.type == type_), "")
 
 
-async def make_estate(world: str = WORLD, *, crds: bool = True) -> Estate:
-    """A fresh world."""
+async def start_two_regions(world: str = WORLD, *, crds: bool = True) -> TwoRegions:
+    """Start a new environment."""
     clock = LoopClock()
     store = open_store(clock, crds=crds)
     await store.__aenter__()
-    insides = Insides(clock)
-    engine = Engine(fresh_regions(world), clock, guest_os=insides)
+    guest_os = SimulatedGuests(clock)
+    engine = Engine(fresh_regions(world), clock, guest_os=guest_os)
     token = f"{TOKEN}={TOKEN_SECRET}"
     transports = {name: SimTransport(engine, name, token=token) for name in engine.runtimes}
-    estate = Estate(clock, store, engine, insides, transports)
-    estate.tasks.append(asyncio.create_task(others(estate)))
-    return estate
+    env = TwoRegions(clock, store, engine, guest_os, transports)
+    env.tasks.append(asyncio.create_task(run_other_controllers(env)))
+    return env
 
 
-async def others(estate: Estate) -> None:
-    """The IPAM provider, and the part of Cluster API that notes a machine's node."""
-    runtime = assemble(estate.store, estate.clock, SETTINGS)
-    claims = IPAddressClaimController(runtime.kube, estate.clock, runtime.manager.caches)
+async def run_other_controllers(env: TwoRegions) -> None:
+    """The IPAM provider, and the part of Cluster API that sets node references."""
+    runtime = assemble(env.store, env.clock, SETTINGS)
+    claims = IPAddressClaimController(runtime.kube, env.clock, runtime.manager.caches)
     runtime.manager.add(Controller(name="test.claims", reconciler=claims, per_shard=1))
     async with asyncio.TaskGroup() as group:
         group.create_task(runtime.manager.run())
-        group.create_task(_note_nodes(estate))
+        group.create_task(_set_node_references(env))
 
 
-async def _note_nodes(estate: Estate) -> None:
-    kube = estate.kube
+async def _set_node_references(env: TwoRegions) -> None:
+    kube = env.kube
     while True:
         await asyncio.sleep(2)
         for obj in (await kube.list(ProxmoxMachine)).items:
@@ -247,7 +248,7 @@ async def _note_nodes(estate: Estate) -> None:
                 continue
             vmid = spec.virtual_machine_id or 0
             change: dict[str, Any] = {"initialization": {"infrastructureProvisioned": True}}
-            if any(estate.insides.joined(name, vmid) for name in estate.transports):
+            if any(env.guest_os.joined(name, vmid) for name in env.transports):
                 change["nodeRef"] = {"name": obj.name}
             machine = await kube.find(Machine, obj.name, obj.namespace)
             if machine and machine.status.node_ref is None:
@@ -255,7 +256,7 @@ async def _note_nodes(estate: Estate) -> None:
 
 
 def configs(*names: str) -> list[RegionConfig]:
-    """How the regions would be configured."""
+    """The configuration of regions."""
     auth = TokenAuth(TOKEN, SecretValue(TOKEN_SECRET))
     return [
         RegionConfig(region=name, urls=(f"https://{name}.example:8006",), auth=auth)
@@ -265,7 +266,7 @@ def configs(*names: str) -> list[RegionConfig]:
 
 @dataclass(frozen=True)
 class Program:
-    """One life of the program under test."""
+    """One run of the program under test."""
 
     runtime: Runtime
     regions: Regions
@@ -277,40 +278,40 @@ class Program:
 
 
 def program(
-    estate: Estate,
+    env: TwoRegions,
     *names: str,
     wires: EffectCounter | None = None,
     settings: ManagerSettings = SETTINGS,
 ) -> Program:
-    """The controllers of ``infra`` over the estate; regions are those named, or all."""
+    """The ``infra`` controllers on the environment, with the named regions or all."""
     cut = wires or EffectCounter()
-    runtime = assemble(cut.kube(estate.store), estate.clock, settings)
+    runtime = assemble(cut.kube(env.store), env.clock, settings)
 
     def connect(config: RegionConfig) -> Any:
-        found: Any = estate.transports.get(config.region)
-        if found is None:  # brought by a cluster's own credentials: the host's name tells
+        found: Any = env.transports.get(config.region)
+        if found is None:  # added by a cluster's credentials: the host name selects the region
             host = config.urls[0].partition("://")[2].partition(".")[0]
-            found = SimTransport(estate.engine, host, token=f"{TOKEN}={TOKEN_SECRET}")
+            found = SimTransport(env.engine, host, token=f"{TOKEN}={TOKEN_SECRET}")
             found = _Renamed(found, config.region)
         return cut.pve(found)
 
     known = [
         structs.replace(
             config,
-            urls=estate.urls.get(config.region, config.urls),
-            auth=estate.auths.get(config.region, config.auth),
+            urls=env.urls.get(config.region, config.urls),
+            auth=env.auths.get(config.region, config.auth),
         )
-        for config in configs(*(names or estate.transports))
+        for config in configs(*(names or env.transports))
     ]
-    regions = Regions(known, estate.clock, connect=connect)
+    regions = Regions(known, env.clock, connect=connect)
     book = RegionRegistry(regions, known)
-    infra = add_infra(runtime, estate.clock, regions, Reservations(), registry=book)
+    infra = add_infra(runtime, env.clock, regions, Reservations(), registry=book)
     runtime.manager.add_loop("pve", regions.run)
     return Program(runtime, regions, infra)
 
 
 class _Renamed:
-    """A transport under another region's name."""
+    """A transport under the name of another region."""
 
     def __init__(self, inner: SimTransport, region: str) -> None:
         self._inner, self.region = inner, region
@@ -321,17 +322,17 @@ class _Renamed:
 
 @asynccontextmanager
 async def running(
-    *names: str, world: str = WORLD, prepare: Callable[[Estate], None] | None = None
-) -> AsyncIterator[tuple[Estate, Program]]:
-    """A fresh world with the program running on it."""
-    estate = await make_estate(world)
+    *names: str, world: str = WORLD, prepare: Callable[[TwoRegions], None] | None = None
+) -> AsyncIterator[tuple[TwoRegions, Program]]:
+    """Start a new environment with the program running on it."""
+    env = await start_two_regions(world)
     if prepare:
-        prepare(estate)
-    made = program(estate, *names)
+        prepare(env)
+    made = program(env, *names)
     life = asyncio.create_task(made.manager.run())
     try:
-        yield estate, made
+        yield env, made
     finally:
         made.manager.stop()
         await life
-        await estate.close()
+        await env.close()

@@ -1,8 +1,7 @@
 """
-The two simulated regions that stories of machines play in, as a world file.
+The world file of the two simulated regions, and its API token.
 
-In: nothing. Out: a text for :func:`moxwell.lab.proxmox.world.read_world`, and the token that opens it. Both
-regions have a host ``pve1`` and a template 9000: names that collide are the normal case.
+Both regions have a host ``pve1`` and a template 9000, because colliding names are normal.
 """
 
 TOKEN = "moxwell@pve!test"
@@ -64,4 +63,4 @@ regions:
 """
 QUICK = WORLD.replace(
     "boot: 6, shutdown: 3, statd: 5", "boot: 1, setup: 1, shutdown: 0.5, statd: 1, ha: 1"
-)  # for stories on real time: no promise depends on the pace
+)  # for tests in real time

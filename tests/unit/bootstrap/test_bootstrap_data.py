@@ -1,4 +1,4 @@
-"""The seed disk: identity, network and bootstrap data in three dialects."""
+"""The bootstrap ISO: identity, network and bootstrap data for cloud-init, Ignition and Talos."""
 
 import json
 from typing import Any
@@ -158,7 +158,7 @@ def test_talos_gets_its_provider_id() -> None:
         pytest.param(BootstrapData(b"a: [", "talos"), id="talos that is no YAML"),
         pytest.param(BootstrapData(b"a: b", "talos"), id="talos without machine"),
         pytest.param(BootstrapData(b"- b", "talos"), id="talos that is a list"),
-        pytest.param(BootstrapData(b"", "kickstart"), id="a format nobody knows"),
+        pytest.param(BootstrapData(b"", "kickstart"), id="an unknown format"),
     ],
 )
 def test_wrong_bootstrap_data_is_a_sentence(bootstrap: BootstrapData) -> None:

@@ -1,4 +1,4 @@
-"""Ranges as people write them."""
+"""Address ranges and the choice of a free address."""
 
 import pytest
 

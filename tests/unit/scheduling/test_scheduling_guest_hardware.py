@@ -1,4 +1,4 @@
-"""From a spec to devices, address claims, and the one configuration write."""
+"""From a spec to network devices, address requests and the first configuration write."""
 
 from typing import Any
 
@@ -102,7 +102,7 @@ def test_hardware(spec: dict[str, Any], key: str, value: str) -> None:
     assert config(machine(**spec))[key] == value
 
 
-def test_agent_is_switched_on_unless_nobody_wants_it() -> None:
+def test_the_agent_is_enabled_unless_it_is_skipped() -> None:
     assert config(machine(), scsi0="lvm:x,size=1G")["agent"] == "enabled=1"
     skipped = machine(checks={"skipQemuGuestAgent": True})
     assert "agent" not in config(skipped, scsi0="lvm:x,size=1G")

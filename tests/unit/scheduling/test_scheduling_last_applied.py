@@ -1,4 +1,4 @@
-"""What was put on a guest, and what of it must leave: memory in, memory out."""
+"""The record of applied settings, and which of them were removed from the spec."""
 
 from typing import Any
 
@@ -52,7 +52,7 @@ def disks(**volumes: str) -> tuple[AppliedDisk, ...]:
         pytest.param("", False, id="nothing"),
     ],
 )
-def test_whose_a_volume_is(volume: str, ours: bool) -> None:
+def test_which_guest_a_volume_belongs_to(volume: str, ours: bool) -> None:
     assert is_disk_of(volume, 101) is ours
 
 
@@ -66,19 +66,19 @@ def test_whose_a_volume_is(volume: str, ours: bool) -> None:
             LastApplied(tags=("a", "b")),
             spec(tags=("B",)),
             LastApplied(tags=("a",)),
-            id="a tag taken out",
+            id="a tag removed",
         ),
         pytest.param(
             LastApplied(firewall_groups=("kube", "web")),
             ProxmoxMachineSpec(firewall_groups=("web",)),
             LastApplied(firewall_groups=("kube",)),
-            id="a firewall group taken out",
+            id="a firewall group removed",
         ),
         pytest.param(
             LastApplied(disks=disks(scsi1=VOLUME, scsi2="")),
             spec("scsi2"),
             LastApplied(disks=disks(scsi1=VOLUME)),
-            id="a disk taken out",
+            id="a disk removed",
         ),
         pytest.param(
             LastApplied(ha_group="near"),
@@ -100,7 +100,7 @@ def test_whose_a_volume_is(volume: str, ours: bool) -> None:
         ),
     ],
 )
-def test_what_must_leave(
+def test_removed_settings(
     before: LastApplied, now: ProxmoxMachineSpec, expected: LastApplied
 ) -> None:
     assert removed_settings(before, now) == expected
@@ -127,7 +127,7 @@ def test_what_must_leave(
         ),
     ],
 )
-def test_what_was_taken_out_is_remembered_until_it_left(
+def test_a_removed_setting_is_recorded_until_it_is_removed_from_the_guest(
     volumes: dict[str, str] | None, done: bool, expected: LastApplied
 ) -> None:
     before = LastApplied(tags=("a",), disks=disks(scsi1=VOLUME))
@@ -141,7 +141,7 @@ def test_what_was_taken_out_is_remembered_until_it_left(
     "there, known",
     [
         pytest.param(VOLUME, VOLUME, id="its own"),
-        pytest.param("lvm:vm-9999-pvc-a", "", id="somebody else's volume is never taken for ours"),
+        pytest.param("lvm:vm-9999-pvc-a", "", id="a foreign volume is never recorded"),
         pytest.param("", "", id="not made yet"),
     ],
 )
@@ -150,7 +150,7 @@ def test_a_disk_is_known_by_its_volume(there: str, known: str) -> None:
     assert found.disks == disks(scsi1=known)
 
 
-def test_what_is_asked_for_is_remembered_before_anything_is_made() -> None:
+def test_settings_are_recorded_before_they_are_applied() -> None:
     asked = spec("scsi1", tags=("Team",), high_availability=HighAvailability(group="near"))
     assert record(LastApplied(), asked) == wanted(asked)
     assert wanted(asked) == LastApplied(tags=("team",), disks=disks(scsi1=""), ha_group="near")

@@ -1,4 +1,4 @@
-"""Placement: a table of worlds, and the promises that hold in any of them."""
+"""Placement as a table of inputs, and properties that hold for any input."""
 
 from dataclasses import replace
 from typing import Any
@@ -37,54 +37,60 @@ def host(name: str, region: str = "r1", **more: object) -> CandidateHost:
 SHARED = Template(key("a"), 9000, "tpl", storages=frozenset({"ceph"}), shared=True)
 LOCAL_A = Template(key("a"), 9001, "tpl", storages=frozenset({"lvm"}), disk_bytes=10 * GIB)
 LOCAL_B = replace(LOCAL_A, key=key("b"), vmid=9002)
-ASK = PlacementRequest(cpus=4, memory_bytes=8 * GIB, disk_bytes=20 * GIB)
+REQUEST = PlacementRequest(cpus=4, memory_bytes=8 * GIB, disk_bytes=20 * GIB)
 
 
 @pytest.mark.parametrize(
-    "ask, hosts, near, chosen",
+    "wanted, hosts, replicas, chosen",
     [
-        pytest.param(ASK, [host("a"), host("b")], [], "a", id="equal hosts: by name"),
+        pytest.param(REQUEST, [host("a"), host("b")], [], "a", id="equal hosts: by name"),
         pytest.param(
-            ASK, [host("a", memory_taken=32 * GIB), host("b")], [], "b", id="the emptier host"
+            REQUEST, [host("a", memory_taken=32 * GIB), host("b")], [], "b", id="the emptier host"
         ),
-        pytest.param(ASK, [host("a", online=False), host("b")], [], "b", id="a dead host is out"),
         pytest.param(
-            ASK,
+            REQUEST, [host("a", online=False), host("b")], [], "b", id="a dead host is out"
+        ),
+        pytest.param(
+            REQUEST,
             [host("a", capabilities=HostCapabilities(maintenance=True)), host("b")],
             [],
             "b",
             id="maintenance",
         ),
         pytest.param(
-            ASK, [host("a"), host("b")], [PlacedReplica(key("a"))], "b", id="replicas are spread"
+            REQUEST,
+            [host("a"), host("b")],
+            [PlacedReplica(key("a"))],
+            "b",
+            id="replicas are spread",
         ),
         pytest.param(
-            replace(ASK, spread="Ignore"),
+            replace(REQUEST, spread="Ignore"),
             [host("a", zone="z"), host("b", zone="y", cpus_taken=8)],
             [],
             "a",
             id="load decides when nothing else does",
         ),
         pytest.param(
-            replace(ASK, hosts=frozenset({"b"})), [host("a"), host("b")], [], "b", id="allowed"
+            replace(REQUEST, hosts=frozenset({"b"})), [host("a"), host("b")], [], "b", id="allowed"
         ),
-        pytest.param(replace(ASK, target="b"), [host("a"), host("b")], [], "b", id="pinned"),
+        pytest.param(replace(REQUEST, target="b"), [host("a"), host("b")], [], "b", id="pinned"),
         pytest.param(
-            replace(ASK, zone="z2"),
+            replace(REQUEST, zone="z2"),
             [host("a", zone="z1"), host("b", zone="z2")],
             [],
             "b",
             id="the failure domain asked for",
         ),
         pytest.param(
-            ASK,
+            REQUEST,
             [host("a", zone="z1"), host("b", zone="z1"), host("c", zone="z2", cpus_taken=15)],
             [PlacedReplica(key("a"), "z1")],
             "c",
             id="zones are spread before hosts",
         ),
         pytest.param(
-            replace(ASK, limits=OvercommitLimits(cpu_percent=100)),
+            replace(REQUEST, limits=OvercommitLimits(cpu_percent=100)),
             [host("a", cpus_taken=14), host("b", cpus_taken=8, memory_taken=40 * GIB)],
             [],
             "b",
@@ -93,45 +99,51 @@ ASK = PlacementRequest(cpus=4, memory_bytes=8 * GIB, disk_bytes=20 * GIB)
     ],
 )
 def test_choice(
-    ask: PlacementRequest, hosts: list[CandidateHost], near: list[PlacedReplica], chosen: str
+    wanted: PlacementRequest,
+    hosts: list[CandidateHost],
+    replicas: list[PlacedReplica],
+    chosen: str,
 ) -> None:
-    placed = choose_host(ask, hosts, templates=[SHARED], replicas=near)
+    placed = choose_host(wanted, hosts, templates=[SHARED], replicas=replicas)
     assert placed.chosen is not None
     assert placed.chosen.key.name == chosen
 
 
 @pytest.mark.parametrize(
-    "ask, one, sentence",
+    "wanted, one, sentence",
     [
         pytest.param(
-            ASK,
+            REQUEST,
             host("a", memory_taken=60 * GIB),
             "needs 8192 MiB memory, 4096 MiB are free",
             id="memory",
         ),
         pytest.param(
-            replace(ASK, cpus=32), host("a"), "needs 32 CPUs, the host has 16", id="too many CPUs"
+            replace(REQUEST, cpus=32),
+            host("a"),
+            "needs 32 CPUs, the host has 16",
+            id="too many CPUs",
         ),
         pytest.param(
-            replace(ASK, limits=OvercommitLimits(cpu_percent=200)),
+            replace(REQUEST, limits=OvercommitLimits(cpu_percent=200)),
             host("a", cpus_taken=30),
             "needs 4 CPUs, 2 are free",
             id="overcommit limit",
         ),
         pytest.param(
-            replace(ASK, storage="lvm", disk_bytes=200 * GIB),
+            replace(REQUEST, storage="lvm", disk_bytes=200 * GIB),
             host("a"),
             "needs 200 GiB on storage lvm, 100 GiB are free",
             id="storage space",
         ),
         pytest.param(
-            replace(ASK, extra_bytes={"ssd": GIB}),
+            replace(REQUEST, extra_bytes={"ssd": GIB}),
             host("a"),
             "storage ssd does not exist there",
             id="ssd",
         ),
         pytest.param(
-            replace(ASK, spread="Require"),
+            replace(REQUEST, spread="Require"),
             host("a"),
             "already runs 1 of these replicas, and they must be on different hosts",
             id="anti-affinity",
@@ -139,9 +151,9 @@ def test_choice(
     ],
 )
 def test_no_room_names_what_is_missing_where(
-    ask: PlacementRequest, one: CandidateHost, sentence: str
+    wanted: PlacementRequest, one: CandidateHost, sentence: str
 ) -> None:
-    placed = choose_host(ask, [one], templates=[SHARED], replicas=[PlacedReplica(key("a"))])
+    placed = choose_host(wanted, [one], templates=[SHARED], replicas=[PlacedReplica(key("a"))])
     assert placed.chosen is None
     assert f"r1/a: {sentence}" in placed.sentence()
 
@@ -149,19 +161,19 @@ def test_no_room_names_what_is_missing_where(
 def test_guests_in_flight_count() -> None:
     flights = [PendingGuest(key("a"), 4, 60 * GIB)]
     placed = choose_host(
-        replace(ASK, spread="Ignore"), [host("a")], templates=[SHARED], pending=flights
+        replace(REQUEST, spread="Ignore"), [host("a")], templates=[SHARED], pending=flights
     )
     assert "4096 MiB are free" in placed.sentence()
 
 
 def test_disk_in_flight_on_shared_storage_counts_on_every_host() -> None:
     flights = [PendingGuest(key("a"), 1, MIB, "ceph", 490 * GIB)]
-    placed = choose_host(ASK, [host("b")], templates=[SHARED], pending=flights)
+    placed = choose_host(REQUEST, [host("b")], templates=[SHARED], pending=flights)
     assert "needs 20 GiB on storage ceph, 10 GiB are free" in placed.sentence()
 
 
 def test_local_template_prefers_its_own_hosts() -> None:
-    placed = choose_host(ASK, [host("b"), host("c")], templates=[LOCAL_A, LOCAL_B])
+    placed = choose_host(REQUEST, [host("b"), host("c")], templates=[LOCAL_A, LOCAL_B])
     assert placed.chosen is not None
     assert (placed.chosen.key.name, placed.chosen.template, placed.chosen.migrate_after_clone) == (
         "b",
@@ -171,32 +183,32 @@ def test_local_template_prefers_its_own_hosts() -> None:
 
 
 def test_local_template_elsewhere_is_a_detour() -> None:
-    placed = choose_host(ASK, [host("c")], templates=[LOCAL_A])
+    placed = choose_host(REQUEST, [host("c")], templates=[LOCAL_A])
     assert placed.chosen is not None
     assert placed.chosen.migrate_after_clone
     assert "migrated" in str(placed.chosen)
 
 
 def test_linked_clone_stays_with_its_template() -> None:
-    placed = choose_host(replace(ASK, linked=True), [host("c")], templates=[LOCAL_A])
+    placed = choose_host(replace(REQUEST, linked=True), [host("c")], templates=[LOCAL_A])
     assert "a linked clone needs the template here; it is on r1/a" in placed.sentence()
 
 
 def test_same_host_name_in_two_regions_is_no_problem() -> None:
     hosts = [host("pve", "r1", memory_taken=64 * GIB), host("pve", "r2")]
     templates = [replace(SHARED, key=key("pve", r)) for r in ("r1", "r2")]
-    placed = choose_host(ASK, hosts, templates=templates)
+    placed = choose_host(REQUEST, hosts, templates=templates)
     assert placed.chosen is not None
     assert placed.chosen.key == key("pve", "r2")
 
 
 def test_a_region_without_the_template_says_so() -> None:
-    placed = choose_host(ASK, [host("x", "r2")], templates=[SHARED])
+    placed = choose_host(REQUEST, [host("x", "r2")], templates=[SHARED])
     assert "r2/x: no matching template in this region" in placed.sentence()
 
 
 def test_explanation_has_a_line_for_each_host_chosen_first() -> None:
-    placed = choose_host(ASK, [host("a", online=False), host("b")], templates=[SHARED])
+    placed = choose_host(REQUEST, [host("a", online=False), host("b")], templates=[SHARED])
     assert placed.explain()[0].endswith("<- chosen")
     assert placed.explain()[1] == "r1/a: host is offline"
 
@@ -218,15 +230,15 @@ hosts_of = st.lists(
 @settings(deadline=None)
 @given(hosts=hosts_of, spread=st.sampled_from(["Prefer", "Require", "Ignore"]))
 def test_what_is_chosen_really_fits(hosts: list[CandidateHost], spread: str) -> None:
-    ask = replace(ASK, spread=spread, limits=OvercommitLimits(cpu_percent=200))
-    placed = choose_host(ask, hosts, templates=[SHARED])
+    wanted = replace(REQUEST, spread=spread, limits=OvercommitLimits(cpu_percent=200))
+    placed = choose_host(wanted, hosts, templates=[SHARED])
     fitting = [
         h
         for h in hosts
         if h.online
         and h.key.region == "r1"
-        and h.memory_bytes - h.memory_taken >= ask.memory_bytes
-        and h.cpus * 2 - h.cpus_taken >= ask.cpus
+        and h.memory_bytes - h.memory_taken >= wanted.memory_bytes
+        and h.cpus * 2 - h.cpus_taken >= wanted.cpus
     ]
     assert (placed.chosen is not None) == bool(fitting)
     if placed.chosen:
@@ -236,26 +248,26 @@ def test_what_is_chosen_really_fits(hosts: list[CandidateHost], spread: str) -> 
 @settings(deadline=None)
 @given(hosts=hosts_of, dead=st.sampled_from("abcdef"))
 def test_a_dead_host_removes_only_itself(hosts: list[CandidateHost], dead: str) -> None:
-    before = {v.key: v.fits for v in choose_host(ASK, hosts, templates=[SHARED]).verdicts}
+    before = {v.key: v.fits for v in choose_host(REQUEST, hosts, templates=[SHARED]).verdicts}
     died = [replace(h, online=False) if h.key.name == dead else h for h in hosts]
-    after = choose_host(ASK, died, templates=[SHARED]).verdicts
+    after = choose_host(REQUEST, died, templates=[SHARED]).verdicts
     assert all(v.fits == before[v.key] for v in after if v.key.name != dead)
 
 
 @settings(deadline=None)
-@given(hosts=hosts_of, seed=st.randoms())
-def test_order_of_the_world_does_not_matter(hosts: list[CandidateHost], seed: object) -> None:
+@given(hosts=hosts_of, random=st.randoms())
+def test_the_order_of_hosts_does_not_matter(hosts: list[CandidateHost], random: object) -> None:
     shuffled = list(hosts)
-    seed.shuffle(shuffled)  # type: ignore[attr-defined]
-    first = choose_host(ASK, hosts, templates=[SHARED])
-    assert first == choose_host(ASK, shuffled, templates=[SHARED])
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    first = choose_host(REQUEST, hosts, templates=[SHARED])
+    assert first == choose_host(REQUEST, shuffled, templates=[SHARED])
 
 
 FITTED = HostCapabilities(bridges=frozenset({"vmbr0"}), mappings=frozenset({"gpu"}))
 
 
 @pytest.mark.parametrize(
-    "ask, capabilities, why",
+    "wanted, capabilities, why",
     [
         pytest.param({"bridges": {"vmbr0"}}, FITTED, (), id="the bridge is there"),
         pytest.param(
@@ -264,7 +276,7 @@ FITTED = HostCapabilities(bridges=frozenset({"vmbr0"}), mappings=frozenset({"gpu
             ("host a has no bridge vmbr7 that the token may use",),
             id="a bridge that is missing",
         ),
-        pytest.param({"bridges": {"vmbr7"}}, HostCapabilities(), (), id="nobody could tell"),
+        pytest.param({"bridges": {"vmbr7"}}, HostCapabilities(), (), id="unknown"),
         pytest.param(
             {"other_bridges": {"vmbr0"}},
             replace(FITTED, bridge="vmbr9"),
@@ -285,14 +297,14 @@ FITTED = HostCapabilities(bridges=frozenset({"vmbr0"}), mappings=frozenset({"gpu
         ),
         pytest.param({"firewall_groups": {"kube"}}, FITTED, (), id="unknown firewall groups"),
         pytest.param(
-            {"ha_groups": {"near"}},
+            {"ha_groups": {"replicas"}},
             replace(FITTED, ha_groups=frozenset()),
-            ("region r1 has no HA group or rule near",),
+            ("region r1 has no HA group or rule replicas",),
             id="an HA group that is missing",
         ),
         pytest.param(
-            {"ha_groups": {"near"}},
-            replace(FITTED, ha_groups=frozenset({"near"})),
+            {"ha_groups": {"replicas"}},
+            replace(FITTED, ha_groups=frozenset({"replicas"})),
             (),
             id="an HA group that is there",
         ),
@@ -307,13 +319,13 @@ FITTED = HostCapabilities(bridges=frozenset({"vmbr0"}), mappings=frozenset({"gpu
             {"needs_iso": True, "iso_storage": "iso"},
             FITTED,
             ("storage iso for ISO images does not exist there",),
-            id="the storage for seeds is missing",
+            id="the storage for ISOs is missing",
         ),
         pytest.param(
             {"needs_iso": True},
             replace(FITTED, iso_storage="lvm"),
             ("storage lvm does not allow ISO images",),
-            id="the zone's storage for seeds takes none",
+            id="the zone's storage for ISOs allows none",
         ),
         pytest.param(
             {},
@@ -324,16 +336,16 @@ FITTED = HostCapabilities(bridges=frozenset({"vmbr0"}), mappings=frozenset({"gpu
     ],
 )
 def test_what_a_host_is_fitted_with(
-    ask: dict[str, Any], capabilities: HostCapabilities, why: tuple[str, ...]
+    wanted: dict[str, Any], capabilities: HostCapabilities, why: tuple[str, ...]
 ) -> None:
     stores = {
         "lvm": HostStorage("lvm", 100 * GIB, type="lvmthin"),
         "nfs": HostStorage("nfs", 100 * GIB, type="nfs"),
         "ceph": HostStorage("ceph", 500 * GIB, shared=True, type="rbd"),
     }
-    wanted: Any = {k: frozenset(v) if isinstance(v, set) else v for k, v in ask.items()}
+    wanted: Any = {k: frozenset(v) if isinstance(v, set) else v for k, v in wanted.items()}
     found = choose_host(
-        replace(ASK, **wanted),
+        replace(REQUEST, **wanted),
         [host("a", stores=stores, capabilities=capabilities)],
         templates=[SHARED],
     )

@@ -1,4 +1,4 @@
-"""Rollouts: the table is Cluster API's, the properties are its promises."""
+"""Rolling updates as a table, and the limits that hold in any order of events."""
 
 from dataclasses import replace
 
@@ -112,7 +112,7 @@ policies = st.builds(
 def test_every_rollout_ends_within_its_bounds(
     asked: RolloutPolicy, olds: list[int], dice: object
 ) -> None:
-    """Machines come up one at a time, in any order; the group is never too large or too small."""
+    """Machines become available in any order; the limits of the policy always hold."""
     assume(sum(olds) <= asked.replicas)
     parts = {"new": NEW} | {f"old{i}": old(n, name=f"old{i}") for i, n in enumerate(olds)}
     start = sum(p.available for p in parts.values())
@@ -156,11 +156,11 @@ MEMBERS = [
 @pytest.mark.parametrize(
     "count, how, names",
     [
-        pytest.param(1, "Random", ("c",), id="the one somebody asked for"),
+        pytest.param(1, "Random", ("c",), id="annotated for deletion"),
         pytest.param(2, "Random", ("c", "b"), id="then the broken one"),
         pytest.param(3, "Oldest", ("c", "b", "d"), id="then the one without a node"),
         pytest.param(4, "Newest", ("c", "b", "d", "a"), id="then by age"),
-        pytest.param(0, "Oldest", (), id="nobody"),
+        pytest.param(0, "Oldest", (), id="none"),
     ],
 )
 def test_choose_leaving(count: int, how: str, names: tuple[str, ...]) -> None:

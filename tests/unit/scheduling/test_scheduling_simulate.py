@@ -1,4 +1,4 @@
-"""Placements played forward."""
+"""Simulated placements of a rollout."""
 
 import pytest
 from hypothesis import given
@@ -25,7 +25,7 @@ STORES = {"s": HostStorage("s", 900 * GIB, shared=True)}
 SIZE = 4 * GIB
 
 
-def survey(hosts: int = 2, old: int = 0, memory: int = 64) -> PlacementInput:
+def placement_input(hosts: int = 2, old: int = 0, memory: int = 64) -> PlacementInput:
     keys = [HostKey("r", f"pve{n}") for n in range(hosts)]
     taken = [sum(i % hosts == n for i in range(old)) for n in range(hosts)]
     return PlacementInput(
@@ -55,27 +55,32 @@ def places(events: tuple[SimulatedEvent, ...]) -> list[str]:
 
 
 def test_replicas_spread() -> None:
-    assert places(simulate_rollout(survey(), RolloutPolicy(4))) == ["pve0", "pve1", "pve0", "pve1"]
+    assert places(simulate_rollout(placement_input(), RolloutPolicy(4))) == [
+        "pve0",
+        "pve1",
+        "pve0",
+        "pve1",
+    ]
 
 
 def test_a_rollout_comes_before_it_goes() -> None:
-    events = simulate_rollout(survey(old=2), RolloutPolicy(2), old=olds(2))
+    events = simulate_rollout(placement_input(old=2), RolloutPolicy(2), old=olds(2))
     assert places(events) == ["pve0", "m0", "pve0", "m1"]
 
 
 def test_what_is_there_of_the_new_template_counts() -> None:
-    assert len(simulate_rollout(survey(old=3), RolloutPolicy(5), new=3)) == 2
+    assert len(simulate_rollout(placement_input(old=3), RolloutPolicy(5), new=3)) == 2
 
 
-def test_no_room_is_told() -> None:
-    events = simulate_rollout(survey(hosts=1, memory=5), RolloutPolicy(2))
+def test_insufficient_resources_are_reported() -> None:
+    events = simulate_rollout(placement_input(hosts=1, memory=5), RolloutPolicy(2))
     assert places(events) == ["pve0", "nowhere"]
 
 
 @given(st.integers(0, 6), st.integers(0, 6), st.integers(0, 3), st.integers(0, 2))
 def test_as_many_come_and_go_as_must(want: int, old: int, surge: int, fewer: int) -> None:
     policy = RolloutPolicy(want, surge, fewer if surge or fewer else 1)
-    events = simulate_rollout(survey(old=old), policy, old=olds(old))
+    events = simulate_rollout(placement_input(old=old), policy, old=olds(old))
     came = [e for e in events if isinstance(e, Placement)]
     assert (len(came), len(events) - len(came)) == (want, old)
 
@@ -83,7 +88,7 @@ def test_as_many_come_and_go_as_must(want: int, old: int, surge: int, fewer: int
 @pytest.mark.parametrize("surge", [1, 2])
 def test_never_more_than_the_surge(surge: int) -> None:
     there, most = 3, 0
-    for event in simulate_rollout(survey(old=3), RolloutPolicy(3, surge), old=olds(3)):
+    for event in simulate_rollout(placement_input(old=3), RolloutPolicy(3, surge), old=olds(3)):
         there += 1 if isinstance(event, Placement) else -1
         most = max(most, there)
     assert (there, most) == (3, 3 + surge)

@@ -1,4 +1,4 @@
-"""Template choice: by id, name, tags and version; copies welcome, confusion not."""
+"""Template choice by VMID, name, tags and version; copies are allowed, ambiguity is an error."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""VMIDs: free, inside the range, spread, and stable for one owner."""
+"""VMIDs are free, inside the range, spread, and stable for one owner."""
 
 import pytest
 from hypothesis import given, settings

@@ -34,6 +34,7 @@ from moxwell.controllers.infra.templates import TemplateCache
 from moxwell.controllers.infra.zone_defaults import ZoneResolver
 from moxwell.pve.regions import Regions
 from moxwell.pve.reservations import Reservations
+from moxwell.runtime.caches import Caches
 from moxwell.runtime.key import Key
 from moxwell.runtime.manager import Runtime
 from moxwell.runtime.reconciler import Controller
@@ -102,12 +103,7 @@ def _add_machines(shared: _Shared) -> Explainer:
         others,
         placement=placement,
         zones=shared.zones,
-        ip_claims=IPClaimReader(
-            caches.of(IPAddressClaim),
-            caches.of(IPAddress),
-            caches.of(InClusterIPPool),
-            caches.of(GlobalInClusterIPPool, optional=True),
-        ),
+        ip_claims=_ip_claims(caches),
         guests=GuestReader(shared.templates, shared.isos),
         agent=agent,
         backoff=backoff,
@@ -124,18 +120,29 @@ def _add_machines(shared: _Shared) -> Explainer:
         isos=shared.isos,
         stale_clones=stale_clones,
     )
-    manager.add(
-        Controller(
-            name=machines.NAME,
-            reconciler=machine,
-            shard=machines.shard,
-            needs=machines.needs,
-            owns=LEGACY_CONDITIONS,
-            pausable=True,
-        )
-    )
+    manager.add(_machine_controller(machine))
     machine.listen(lambda key: manager.wake(machines.NAME, key))
     return Explainer(own, others, placement, shared.zones)
+
+
+def _ip_claims(caches: Caches) -> IPClaimReader:
+    return IPClaimReader(
+        caches.of(IPAddressClaim),
+        caches.of(IPAddress),
+        caches.of(InClusterIPPool),
+        caches.of(GlobalInClusterIPPool, optional=True),
+    )
+
+
+def _machine_controller(machine: machines.MachineReconciler) -> Controller:
+    return Controller(
+        name=machines.NAME,
+        reconciler=machine,
+        shard=machines.shard,
+        needs=machines.needs,
+        owns=LEGACY_CONDITIONS,
+        pausable=True,
+    )
 
 
 def _add_clusters(shared: _Shared) -> None:

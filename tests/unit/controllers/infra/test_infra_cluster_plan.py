@@ -362,16 +362,16 @@ def test_capacity_from_the_spec_or_from_the_template() -> None:
 
 
 @pytest.mark.parametrize(
-    "found, told",
+    "found, expected",
     [
         pytest.param("arm64", "arm64", id="as it was found"),
-        pytest.param("", "amd64", id="nobody knows yet"),
+        pytest.param("", "amd64", id="not known yet"),
     ],
 )
-def test_the_architecture_of_a_node_to_be(found: str, told: str) -> None:
+def test_the_architecture_of_a_node_to_be(found: str, expected: str) -> None:
     info = capacity(ProxmoxMachineSpec(), None, found).node_info
     assert info is not None
-    assert (info.architecture, info.operating_system) == (told, "linux")
+    assert (info.architecture, info.operating_system) == (expected, "linux")
 
 
 def test_the_node_info_stays_while_the_template_cannot_be_read() -> None:

@@ -1,4 +1,4 @@
-"""Machines with leased addresses take turns, and many cost no more than a few."""
+"""Machines with DHCP addresses are refreshed in turn, at a bounded rate."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ POOLED = (IPAddresses(net="net0", ipv4=("10.0.0.1",)),)
         pytest.param(C, [C, B, A], A, id="round again"),
         pytest.param(B, [A, C], C, id="the last one is gone"),
         pytest.param(A, [A], A, id="alone"),
-        pytest.param(A, [], None, id="nobody"),
+        pytest.param(A, [], None, id="none"),
     ],
 )
 def test_they_take_turns(last: Key | None, keys: list[Key], expected: Key | None) -> None:
@@ -51,7 +51,7 @@ def test_the_pause_has_a_lower_end(count: int, seconds: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "status, spec, leased",
+    "status, spec, expected",
     [
         pytest.param({}, {}, True, id="by DHCP"),
         pytest.param({"ip_addresses": POOLED}, {}, False, id="from a pool"),
@@ -63,7 +63,7 @@ def test_the_pause_has_a_lower_end(count: int, seconds: float) -> None:
     ],
 )
 def test_whose_addresses_are_leased(
-    status: dict[str, Any], spec: dict[str, Any], leased: bool
+    status: dict[str, Any], spec: dict[str, Any], expected: bool
 ) -> None:
     obj = ProxmoxMachine(spec=ProxmoxMachineSpec(**spec), status=structs.replace(LIVES, **status))
-    assert uses_dhcp(obj) is leased
+    assert uses_dhcp(obj) is expected

@@ -103,14 +103,14 @@ def rule(*sids: str) -> HaRule:
             machine(LastApplied(tags=("a", "b")), tags=("b",)),
             guest("a", "b", "theirs"),
             ("tags", MARK.tags(["b", "theirs"])),
-            id="a tag that was taken out leaves, a stranger's stays",
+            id="a removed tag is removed, a foreign one stays",
         ),
         pytest.param(machine(LastApplied()), guest("theirs"), None, id="a tag that was never ours"),
         pytest.param(
             machine(LastApplied(firewall_groups=("kube",))),
             guest(firewall_groups=frozenset({"kube", "theirs"})),
             RemoveFirewallGroup,
-            id="a firewall group that was taken out",
+            id="a firewall group that was removed",
         ),
         pytest.param(
             machine(LastApplied(firewall_groups=("kube",))),
@@ -130,9 +130,9 @@ def rule(*sids: str) -> HaRule:
             SetFirewall,
             id="a firewall group put in",
         ),
-        pytest.param(machine(), guest(drive=VOLUME), "DiskKept", id="a disk taken out is kept"),
+        pytest.param(machine(), guest(drive=VOLUME), "DiskKept", id="a disk removed is kept"),
         pytest.param(
-            machine(disks=extra("Keep")), guest(drive=VOLUME), "DiskKept", id="kept by word"
+            machine(disks=extra("Keep")), guest(drive=VOLUME), "DiskKept", id="kept explicitly"
         ),
         pytest.param(
             machine(disks=extra("Delete")), guest(drive=VOLUME), RemoveDisk, id="may be deleted"
@@ -150,7 +150,7 @@ def rule(*sids: str) -> HaRule:
             machine(LastApplied(disks=(AppliedDisk(disk="scsi1"),)), disks=extra("Delete")),
             guest(drive=VOLUME),
             "DiskKept",
-            id="a disk whose volume nobody saw is kept",
+            id="a disk without recorded volume is kept",
         ),
         pytest.param(machine(), guest(), None, id="the disk is gone"),
         pytest.param(machine(disks=extra(None, 7)), guest(drive=VOLUME), ResizeDisk, id="it grows"),
@@ -158,9 +158,9 @@ def rule(*sids: str) -> HaRule:
             machine(disks=extra(None, 7)),
             guest(drive=PVC),
             "SlotTaken",
-            id="a claim in the slot does not grow, and it is told",
+            id="a foreign volume in the slot is not resized, and reported",
         ),
-        pytest.param(machine(), guest(ha=OURS), RemoveHa, id="HA's care taken out"),
+        pytest.param(machine(), guest(ha=OURS), RemoveHa, id="HA removed"),
         pytest.param(
             machine(), guest(ha=HaResource(sid="vm:101", comment="by hand")), None, id="their HA"
         ),
@@ -168,7 +168,7 @@ def rule(*sids: str) -> HaRule:
             machine(high_availability=CARE),
             guest(ha_mode="rule"),
             RegisterHa,
-            id="HA's care put in",
+            id="HA added",
         ),
         pytest.param(
             machine(high_availability=CARE),
@@ -183,13 +183,13 @@ def rule(*sids: str) -> HaRule:
             machine(high_availability=CARE),
             guest(ha=OURS, ha_mode="rule", previous_rule=rule("vm:101", "vm:9")),
             RemoveFromHaRule,
-            id="the former rule is left first",
+            id="the previous rule is left first",
         ),
         pytest.param(
             machine(high_availability=CARE),
             guest(ha=OURS, ha_mode="rule", previous_rule=rule("vm:9")),
             AddToHaRule,
-            id="the former rule was left already",
+            id="the previous rule was left already",
         ),
         pytest.param(
             machine(high_availability=CARE),

@@ -33,6 +33,7 @@ from moxwell.api.infra.template import (
 from moxwell.api.meta import ObjectMeta
 from moxwell.bootstrap.bootstrap_data import BootstrapData
 from moxwell.bootstrap.network_plan import AddressRequest, devices_of
+from moxwell.controllers.infra.guest_names import BOOTING, KEPT
 from moxwell.controllers.infra.machine.describe import describe, is_provisioned
 from moxwell.controllers.infra.machine.moves import (
     ClaimAddresses,
@@ -46,7 +47,6 @@ from moxwell.controllers.infra.machine.moves import (
     TakeStep,
     name_of,
 )
-from moxwell.controllers.infra.machine.names import BOOTING, KEPT
 from moxwell.controllers.infra.machine.observed import (
     MachineGuest,
     MachineRegion,
@@ -163,7 +163,7 @@ READY = {"iso_exists": True, "addresses": ObservedAddresses((WANT,))}
             obj(),
             seen(task_running=True, addresses=ObservedAddresses((WANT,), (WANT,))),
             ClaimAddresses,
-            id="the clone runs: ask for addresses",
+            id="the clone runs: claim addresses",
         ),
         pytest.param(
             obj(),
@@ -171,13 +171,13 @@ READY = {"iso_exists": True, "addresses": ObservedAddresses((WANT,))}
                 task_running=True, addresses=ObservedAddresses((WANT,), pending=("m-net0-00-inet",))
             ),
             "WaitingForAddresses",
-            id="no answer to a claim yet",
+            id="no address for a claim yet",
         ),
         pytest.param(
             obj(),
             seen(task_running=True, iso_exists=False, bootstrap=BootstrapData(b"x")),
             UploadIso,
-            id="the clone runs: bring the seed",
+            id="the clone runs: upload the bootstrap ISO",
         ),
         pytest.param(
             obj(),
@@ -189,13 +189,13 @@ READY = {"iso_exists": True, "addresses": ObservedAddresses((WANT,))}
             obj(),
             seen(guest=guest(marked=False, ours=False, cloning=True)),
             "Cloning",
-            id="being cloned, whose nobody knows",
+            id="being cloned",
         ),
         pytest.param(
             obj(),
             seen(guest=guest(marked=False, ours=False)),
             "VMIDTaken",
-            id="a stranger has our id",
+            id="the VMID has another owner",
         ),
         pytest.param(
             obj(claim=structs.replace(CLAIM, host="b", migrate_after_clone=True)),
@@ -213,13 +213,13 @@ READY = {"iso_exists": True, "addresses": ObservedAddresses((WANT,))}
             obj(firewall_groups=("kube",)),
             seen(guest=guest(marked=False), **READY),
             SetFirewall,
-            id="no security group around it",
+            id="security group missing",
         ),
         pytest.param(
             obj(firewall_groups=("kube",)),
             seen(guest=guest(marked=False, firewall_groups=frozenset({"kube"})), **READY),
             Configure,
-            id="guarded: configure",
+            id="firewall set: configure",
         ),
         pytest.param(obj(), seen(guest=guest(marked=False), **READY), Configure, id="a bare clone"),
         pytest.param(obj(), seen(guest=guest("stopped", BOOTING)), Start, id="configured"),
@@ -247,7 +247,7 @@ READY = {"iso_exists": True, "addresses": ObservedAddresses((WANT,))}
             obj(provider_id=NAMED),
             seen(guest=guest("running", BOOTING), agent_message="silent"),
             "WaitingForBootstrap",
-            id="it boots",
+            id="booting",
         ),
         pytest.param(
             obj(provider_id=NAMED),
@@ -264,7 +264,7 @@ READY = {"iso_exists": True, "addresses": ObservedAddresses((WANT,))}
                 machine=NODE,
             ),
             DeleteVolume,
-            id="the node is there: the seed goes",
+            id="the node has joined: delete the ISO",
         ),
         pytest.param(
             obj(provider_id=NAMED),
@@ -275,9 +275,9 @@ READY = {"iso_exists": True, "addresses": ObservedAddresses((WANT,))}
                 machine=NODE,
             ),
             Configure,
-            id="the seed is gone: eject and say so",
+            id="the ISO is deleted: eject it",
         ),
-        pytest.param(obj(provider_id=NAMED), seen(guest=guest("running")), Done, id="it lives"),
+        pytest.param(obj(provider_id=NAMED), seen(guest=guest("running")), Done, id="running"),
         pytest.param(obj(provider_id=NAMED), seen(guest=guest()), "Stopped", id="stopped by hand"),
         pytest.param(
             obj(provider_id=NAMED, when_stopped="Start"),
@@ -290,13 +290,13 @@ READY = {"iso_exists": True, "addresses": ObservedAddresses((WANT,))}
             obj(provider_id=NAMED),
             seen(guest=guest(marked=False, ours=False)),
             "Vanished",
-            id="a stranger has its id now",
+            id="the VMID has another owner now",
         ),
         pytest.param(
             obj(provider_id=NAMED),
             seen(guest=guest("running", marked=False)),
             Configure,
-            id="its tags were taken away: marked again",
+            id="its tags were removed: mark it again",
         ),
         pytest.param(
             obj(provider_id=NAMED, changes="InPlace", num_cores=4),
@@ -358,11 +358,16 @@ def step(move: Move) -> Any:
             id="never claimed",
         ),
         pytest.param(obj(True), seen(vmid_free=True, iso_exists=False), Done, id="nothing left"),
-        pytest.param(obj(True), seen(), "WaitingForGuest", id="there, but not visible yet"),
+        pytest.param(
+            obj(True), seen(), "WaitingForGuest", id="exists, but not in the inventory yet"
+        ),
         pytest.param(obj(True), seen(region=UNREACHABLE), Wait, id="region down"),
         pytest.param(obj(True), seen(guest=guest("running")), Shutdown, id="running"),
         pytest.param(
-            obj(True, shutdown_seconds=0), seen(guest=guest("running")), Stop, id="no time to lose"
+            obj(True, shutdown_seconds=0),
+            seen(guest=guest("running")),
+            Stop,
+            id="no graceful shutdown",
         ),
         pytest.param(
             obj(True),
@@ -388,28 +393,28 @@ def step(move: Move) -> Any:
                 guest=guest("running", marked=False, ours=False), vmid_free=True, iso_exists=False
             ),
             Done,
-            id="a stranger is never touched",
+            id="a foreign guest is never touched",
         ),
         pytest.param(
-            obj(True), seen(vmid_free=True, iso_exists=True), DeleteVolume, id="its seed is left"
+            obj(True), seen(vmid_free=True, iso_exists=True), DeleteVolume, id="its ISO remains"
         ),
         pytest.param(
             obj(True),
             seen(vmid_free=True, iso_exists=True, task_running=True),
             "Deleting",
-            id="its seed goes",
+            id="its ISO is being deleted",
         ),
         pytest.param(
             obj(True),
             seen(vmid_free=True, iso_exists=True, claim_host_online=False),
             "HostDown",
-            id="its seed is on a host that is down",
+            id="its ISO is on a host that is down",
         ),
         pytest.param(
             obj(True),
             seen(vmid_free=True, iso_exists=False, owned_claims=("x",)),
             ReleaseAddresses("n", ("x",)),
-            id="its addresses are left",
+            id="its addresses remain",
         ),
         pytest.param(
             obj(True),
@@ -433,11 +438,11 @@ def step(move: Move) -> Any:
             obj(True, provider_id=NAMED),
             seen(guest=guest("running", marked=False)),
             Configure,
-            id="known by its UUID alone: marked before anything else",
+            id="known by its UUID only: mark it first",
         ),
     ],
 )
-def test_next_move_of_a_machine_that_goes(
+def test_next_move_of_a_deleted_machine(
     machine: ProxmoxMachine, world: ObservedProxmoxMachine, expected: Any
 ) -> None:
     check(plan(machine, world), expected)
@@ -515,7 +520,7 @@ def test_another_vmid_is_reserved_where_the_first_cannot_be_used(
     assert move.claim.stale_clones == (() if "guest" in world else ("r/101",))
 
 
-def test_the_first_write_says_everything_at_once() -> None:
+def test_the_first_configuration_write_is_complete() -> None:
     move = step(plan(obj(num_cores=4, tags=("x",)), seen(guest=guest(marked=False), **READY)))
     assert isinstance(move, Configure)
     assert move.digest == "d"
@@ -523,7 +528,7 @@ def test_the_first_write_says_everything_at_once() -> None:
     assert move.changes["tags"] == f"moxwell;{MARK.tag};{BOOTING};x"
 
 
-def test_bootstrap_data_never_shows() -> None:
+def test_bootstrap_data_is_never_printed() -> None:
     world = seen(task_running=True, iso_exists=False, bootstrap=BootstrapData(b"token"))
     assert "token" not in repr(plan(obj(), world))
     assert "token" not in repr(world)
@@ -532,20 +537,20 @@ def test_bootstrap_data_never_shows() -> None:
 @pytest.mark.parametrize(
     "machine, world, truth, provisioned",
     [
-        pytest.param(obj(), seen(), "False", False, id="making"),
+        pytest.param(obj(), seen(), "False", False, id="creating"),
         pytest.param(
             obj(provider_id=NAMED),
             seen(guest=guest("running"), bootstrapped=True),
             "True",
             True,
-            id="alive",
+            id="running",
         ),
         pytest.param(
             obj(provider_id=NAMED),
             seen(region=UNREACHABLE),
             "Unknown",
             False,
-            id="nobody can tell",
+            id="unreachable",
         ),
     ],
 )
@@ -561,8 +566,8 @@ def test_provisioned_never_changes_back() -> None:
     stopped = seen(guest=guest("stopped", BOOTING))
     machine = obj(provider_id=NAMED)
     assert "initialization" not in describe(machine, stopped, Wait("Stopped"))
-    said = MachineStatus(initialization=MachineInitialization(infrastructure_provisioned=True))
-    known = replace(stopped, machine=structs.replace(MACHINE, status=said))
+    status = MachineStatus(initialization=MachineInitialization(infrastructure_provisioned=True))
+    known = replace(stopped, machine=structs.replace(MACHINE, status=status))
     assert is_provisioned(machine, known)
     assert describe(machine, known, Wait("Stopped"))["initialization"] == {"provisioned": True}
 
@@ -618,8 +623,8 @@ def test_next_move_names_the_step() -> None:
     assert name_of(Done()) == ""
 
 
-class Pretended:
-    """A guest that does what steps say, to see where the plan leads."""
+class SimulatedGuest:
+    """A simulated guest that executes the steps of the plan."""
 
     def __init__(self, start: MachineGuest | None, iso: bool, named: bool, deleting: bool) -> None:
         self.guest, self.iso, self.named, self.deleting = start, iso, named, deleting
@@ -627,7 +632,7 @@ class Pretended:
     def object(self) -> ProxmoxMachine:
         return obj(self.deleting, provider_id=NAMED if self.named else "")
 
-    def look(self) -> ObservedProxmoxMachine:
+    def observe(self) -> ObservedProxmoxMachine:
         return seen(
             guest=self.guest,
             vmid_free=self.guest is None,
@@ -671,16 +676,16 @@ guests = st.sampled_from(
 
 @settings(deadline=None)
 @given(start=guests, iso=st.booleans(), deleting=st.booleans())
-def test_it_settles_from_any_state_of_making(
+def test_it_terminates_from_any_state_of_creation(
     start: MachineGuest | None, iso: bool, deleting: bool
 ) -> None:
-    world = Pretended(start, iso, named=False, deleting=deleting)
+    world = SimulatedGuest(start, iso, named=False, deleting=deleting)
     for _ in range(12):
-        move = plan(world.object(), world.look())
+        move = plan(world.object(), world.observe())
         if move == Done():
             assert (world.guest is None) == deleting
             assert not world.iso
             return
         assert not isinstance(move, Wait), move
         world.apply(move)
-    raise AssertionError("did not settle")
+    raise AssertionError("did not terminate")

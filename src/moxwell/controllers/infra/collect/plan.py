@@ -7,7 +7,7 @@ A new orphan is left alone for ten minutes, because its owner may not be in the 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from moxwell.controllers.infra.machine.names import BOOTSTRAP_ISO, KEPT
+from moxwell.controllers.infra.guest_names import BOOTSTRAP_ISO, KEPT
 from moxwell.pve.model import ObservedGuest
 from moxwell.pve.ownership import FAMILY_TAG, Mark, is_helper_vm
 from moxwell.pve.steps import DeleteVolume, StorageOnHost

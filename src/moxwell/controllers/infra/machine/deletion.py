@@ -7,6 +7,7 @@ clones.
 
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.infra.template import Claim
+from moxwell.controllers.infra.guest_names import KEPT, iso_storage_of, iso_volid, mark_of
 from moxwell.controllers.infra.machine import steps
 from moxwell.controllers.infra.machine.moves import (
     ForgetStaleClone,
@@ -15,7 +16,6 @@ from moxwell.controllers.infra.machine.moves import (
     ProxmoxMachineReason,
     ReleaseAddresses,
 )
-from moxwell.controllers.infra.machine.names import KEPT, iso_storage_of, iso_volid, mark_of
 from moxwell.controllers.infra.machine.observed import MachineGuest, ObservedProxmoxMachine
 from moxwell.controllers.infra.machine.replacement import is_stale
 from moxwell.controllers.infra.machine.waits import backoff, host_down, locked

@@ -12,8 +12,8 @@ from moxwell.api.core.resources import Secret
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.infra.template import Claim
 from moxwell.bootstrap.bootstrap_data import SCHEME, BootstrapData
+from moxwell.controllers.infra.guest_names import BOOTING, iso_storage_of, iso_volid, mark_of
 from moxwell.controllers.infra.iso_cache import IsoCache
-from moxwell.controllers.infra.machine.names import BOOTING, iso_storage_of, iso_volid, mark_of
 from moxwell.controllers.infra.machine.observed import HaMode, MachineGuest
 from moxwell.controllers.infra.templates import TemplateCache, TemplateDetails
 from moxwell.errors import Missing

@@ -12,7 +12,7 @@ from moxwell.api.infra.zone_settings import ZoneSettings
 from moxwell.bootstrap.bootstrap_data import BootstrapData
 from moxwell.bootstrap.network import InterfaceAddress
 from moxwell.bootstrap.network_plan import AddressRequest
-from moxwell.controllers.infra.machine.names import BOOTING
+from moxwell.controllers.infra.guest_names import BOOTING
 from moxwell.controllers.infra.task_backoff import TaskFailure
 from moxwell.controllers.infra.templates import TemplateDetails
 from moxwell.pve.endpoints.ha import HaResource, HaRule

@@ -10,6 +10,7 @@ bootstrap ISO is attached, and a machine with a providerID was started once.
 
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.infra.template import Claim
+from moxwell.controllers.infra.guest_names import mark_of
 from moxwell.controllers.infra.machine import in_place, steps
 from moxwell.controllers.infra.machine.deletion import (
     Decision,
@@ -29,7 +30,6 @@ from moxwell.controllers.infra.machine.moves import (
     SetProviderID,
     TakeStep,
 )
-from moxwell.controllers.infra.machine.names import mark_of
 from moxwell.controllers.infra.machine.observed import MachineGuest, ObservedProxmoxMachine
 from moxwell.controllers.infra.machine.placement import choose_place
 from moxwell.controllers.infra.machine.replacement import (

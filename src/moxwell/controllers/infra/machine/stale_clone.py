@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.clock import Clock
-from moxwell.controllers.infra.machine.names import mark_of
+from moxwell.controllers.infra.guest_names import mark_of
 from moxwell.controllers.infra.machine.observed import MachineGuest, StaleClone
 from moxwell.pve import errors, ownership
 from moxwell.pve.config import PasswordAuth

@@ -15,7 +15,7 @@ from moxwell.bootstrap.bootstrap_data import (
 )
 from moxwell.bootstrap.iso import build_iso
 from moxwell.bootstrap.network_plan import network_of
-from moxwell.controllers.infra.machine.names import (
+from moxwell.controllers.infra.guest_names import (
     BOOTING,
     iso_filename,
     iso_storage_of,
