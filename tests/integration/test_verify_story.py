@@ -46,11 +46,11 @@ async def less_memory(w: TenantWorld, m: ProxmoxMachine) -> None:
 
 
 async def stopped(w: TenantWorld, m: ProxmoxMachine) -> None:
-    w.estate.mischief(m.spec.region or "", "stop-guest", vmid=m.spec.virtual_machine_id)
+    w.estate.chaos(m.spec.region or "", "stop-guest", vmid=m.spec.virtual_machine_id)
 
 
 async def locked(w: TenantWorld, m: ProxmoxMachine) -> None:
-    w.estate.mischief(m.spec.region or "", "lock", vmid=m.spec.virtual_machine_id, lock="backup")
+    w.estate.chaos(m.spec.region or "", "lock", vmid=m.spec.virtual_machine_id, lock="backup")
 
 
 async def doubled(w: TenantWorld, m: ProxmoxMachine) -> None:
@@ -146,7 +146,7 @@ async def foreign(w: TenantWorld, m: ProxmoxMachine) -> None:
 
 
 async def missing(w: TenantWorld, m: ProxmoxMachine) -> None:
-    w.estate.mischief(m.spec.region or "", "delete-guest", vmid=m.spec.virtual_machine_id)
+    w.estate.chaos(m.spec.region or "", "delete-guest", vmid=m.spec.virtual_machine_id)
 
 
 DONE: tuple[tuple[str, Mischief], ...] = (

@@ -44,8 +44,8 @@ OLD_WORDS: dict[str, tuple[str, ...]] = {
     r"detour": ("api/infra/", "docs/reference/kinds.md"),
     r"seed[-_ ]?(disk|iso|image)s?": (),
     r"genuine[-_ ]planes?|hosted planes?": ("pve/config.py",),
-    r"estates?": ("web/", "docs/dashboard.md"),
-    r"Tidy": ("api/infra/",),
+    r"estates?": ("web/", "docs/dashboard.md", "docs/glossary.md"),
+    r"Tidy": ("api/infra/", "controllers/infra/machine/describe.py"),
 }
 ADR = "docs/adr/"  # dated decisions are superseded, not edited
 

@@ -28,7 +28,7 @@ from moxwell.pki.certificates import expires
 from moxwell.pve.regions import Regions
 from moxwell.runtime.key import Key
 from moxwell.runtime.tenant_clients import SECRETS, Connect, TenantClients
-from moxwell.verify.model import Observation, ObservedTenantNode, ObservedRegion, ObservedTenant
+from moxwell.verify.model import Observation, ObservedRegion, ObservedTenant, ObservedTenantNode
 from moxwell.verify.regions import observe_region
 
 Json = dict[str, Any]

@@ -8,7 +8,7 @@ PersistentVolumes a VMID that no guest has. Everything else is not ours and is i
 import re
 from collections.abc import Iterator
 
-from moxwell.controllers.infra.machine.names import BOOTING, BOOTSTRAP_ISO, iso_volid, mark_of
+from moxwell.controllers.infra.guest_names import BOOTING, BOOTSTRAP_ISO, iso_volid, mark_of
 from moxwell.csi import ids
 from moxwell.csi.driver import OWNER as PARKED
 from moxwell.verify.findings import Finding, remark, unread, wrong

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.infra.zone_settings import ZoneSettings, zone_settings_of
 from moxwell.bootstrap.network_plan import devices_of
-from moxwell.controllers.infra.machine.names import KEPT, mark_of
+from moxwell.controllers.infra.guest_names import KEPT, mark_of
 from moxwell.controllers.infra.zone_defaults import cluster_name
 from moxwell.errors import Retryable, Terminal
 from moxwell.pve import ownership

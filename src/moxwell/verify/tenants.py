@@ -9,6 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
+from moxwell.api.capi.core import Machine
 from moxwell.api.core.storage import PersistentVolume
 from moxwell.csi import ids
 from moxwell.pve.ownership import is_helper_vm
@@ -48,39 +49,31 @@ def nodes(observation: Observation) -> Iterator[Finding]:
             for m in observation.capi_machines
             if (m.namespace, m.spec.cluster_name) == (key.namespace, key.name)
         ]
-        nodes_by_name = {n.name: n for n in tenant.nodes}
-        ids_wanted = {m.spec.provider_id: m for m in own if m.spec.provider_id}
         for machine in own:
-            ref, about = machine.status.node_ref, f"machine {machine.namespace}/{machine.name}"
-            if machine.deleting or ref is None:
-                continue
-            node = nodes_by_name.get(ref.name)
-            if node is None:
-                message = f"{about} joined {key} as {ref.name}, but that node does not exist"
-                yield wrong(
-                    "NodeMissing", about, message, "delete the Machine: its MachineSet replaces it"
-                )
-            elif node.provider_id and node.provider_id != machine.spec.provider_id:
-                expected = machine.spec.provider_id
-                message = (
-                    f"node {ref.name} of {key} has the provider ID {node.provider_id}, "
-                    f"its machine {expected}"
-                )
-                yield wrong(
-                    "ProviderIDDiffers",
-                    about,
-                    message,
-                    "delete the Node; the kubelet creates it again",
-                )
-            elif not node.ready:
-                message = f"node {ref.name} of {key} is not ready"
-                yield remark(
-                    "NodeNotReady",
-                    f"node {key}/{ref.name}",
-                    message,
-                    f"kubectl describe node {ref.name}",
-                )
-        yield from _without_machine(key, tenant, set(ids_wanted))
+            yield from _node_of(key, tenant, machine)
+        provider_ids = {m.spec.provider_id for m in own if m.spec.provider_id}
+        yield from _without_machine(key, tenant, provider_ids)
+
+
+def _node_of(key: Key, tenant: ObservedTenant, machine: Machine) -> Iterator[Finding]:
+    """The node of a machine exists, has its provider ID and is ready."""
+    ref, about = machine.status.node_ref, f"machine {machine.namespace}/{machine.name}"
+    if machine.deleting or ref is None:
+        return
+    node = next((n for n in tenant.nodes if n.name == ref.name), None)
+    expected = machine.spec.provider_id
+    if node is None:
+        message = f"{about} joined {key} as {ref.name}, but that node does not exist"
+        do = "delete the Machine: its MachineSet replaces it"
+        yield wrong("NodeMissing", about, message, do)
+    elif node.provider_id and node.provider_id != expected:
+        message = f"node {ref.name} of {key} has the provider ID {node.provider_id}, not {expected}"
+        do = "delete the Node; the kubelet creates it again"
+        yield wrong("ProviderIDDiffers", about, message, do)
+    elif not node.ready:
+        message = f"node {ref.name} of {key} is not ready"
+        do = f"kubectl describe node {ref.name}"
+        yield remark("NodeNotReady", f"node {key}/{ref.name}", message, do)
 
 
 def _without_machine(key: Key, tenant: ObservedTenant, wanted: set[str]) -> Iterator[Finding]:

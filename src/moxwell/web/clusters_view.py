@@ -46,39 +46,44 @@ def _cluster(
     overview: InfrastructureOverview,
 ) -> Record:
     states = {f"{m.namespace}/{m.name}": texts[f"{m.namespace}/{m.name}"].state for m in machines}
-    unknown = sum(s == "unknown" for s in states.values())
-    regions = sorted({m.region for m in machines if m.region})
-    hosts = {(m.region, m.host) for m in machines if m.host}
-    want, ready = sum(g.replicas for g in cluster.groups), sum(bool(m.node_ready) for m in machines)
     state, headline = _state(cluster, machines, states)
-    versions = sorted({m.version for m in machines if m.version})
     return {
         "namespace": cluster.namespace,
         "name": cluster.name,
         "hue": number % HUES,
         "pattern": number % PATTERNS,
         "version": cluster.version,
-        "ready": ready,
-        "want": want,
-        "regions": regions,
         "state": state,
         "headline": headline,
         "sentence": headline or "Done",
         "since": cluster.since,
-        "unknown": unknown,
+        "unknown": sum(s == "unknown" for s in states.values()),
         "endpoint": cluster.endpoint,
         "endpoint_ok": cluster.endpoint_ok,
         "endpoint_says": "answers" if cluster.endpoint_ok else "does not answer yet",
         "control_plane": cluster.control_plane or "hosted, starting",
         "control_plane_says": cluster.version,
-        "nodes_say": ", ".join(f"{sum(m.version == v for m in machines)} on {v}" for v in versions),
-        "spans_say": f"{len(hosts)} of {len(overview.hosts)} hosts",
         "addresses": cluster.addresses,
         "addresses_say": cluster.address_pools,
+        **_nodes(cluster, machines, overview),
         **_volumes(overview, f"{cluster.namespace}/{cluster.name}"),
         "groups": [_group(g, machines) for g in cluster.groups],
         "holds": _blocker(machines, texts),
         "verdict": _verdict(machines),
+    }
+
+
+def _nodes(
+    cluster: ClusterView, machines: Sequence[MachineView], overview: InfrastructureOverview
+) -> Record:
+    versions = sorted({m.version for m in machines if m.version})
+    hosts = {(m.region, m.host) for m in machines if m.host}
+    return {
+        "ready": sum(bool(m.node_ready) for m in machines),
+        "want": sum(g.replicas for g in cluster.groups),
+        "regions": sorted({m.region for m in machines if m.region}),
+        "nodes_say": ", ".join(f"{sum(m.version == v for m in machines)} on {v}" for v in versions),
+        "spans_say": f"{len(hosts)} of {len(overview.hosts)} hosts",
     }
 
 

@@ -56,7 +56,7 @@ class Layout:
         self._positions: dict[str, tuple[int, GridPosition]] = {}
 
     def place(self, guests: Mapping[str, int]) -> Mapping[str, GridPosition]:
-        """Positions for guests (key to MiB): known ones keep theirs, new ones follow in key order."""
+        """Positions for guests (key to MiB); known ones keep theirs, new ones follow by key."""
         for key in [k for k, (mib, _) in self._positions.items() if guests.get(k) != mib]:
             del self._positions[key]
         for key in sorted(guests.keys() - self._positions.keys()):
@@ -64,7 +64,7 @@ class Layout:
         return {key: place for key, (_, place) in self._positions.items()}
 
     def _find(self, memory_mib: int) -> GridPosition:
-        """The position with the least overlap, then in the emptier block, then left and top first."""
+        """The position with the least overlap; then in the emptier block, left and top first."""
         taken = {cell for _, place in self._positions.values() for cell in place.cells()}
         used = Counter(block for block, _, _ in taken)
         return min(
