@@ -21,8 +21,13 @@ class Metrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry = registry
+        self._add_reconcile()
+        self._add_queue()
+        self._add_kubernetes()
+        self._add_webhooks()
+
+    def _add_reconcile(self) -> None:
         one = ("controller",)
-        work = ("name", "controller")
         self.passes = self._counter(
             "controller_runtime_reconcile", "Passes by result", ("controller", "result")
         )
@@ -38,6 +43,9 @@ class Metrics:
             "controller_runtime_max_concurrent_reconciles", "Passes at a time, per shard", one
         )
         self.active = self._gauge("controller_runtime_active_workers", "Passes now", one)
+
+    def _add_queue(self) -> None:
+        work = ("name", "controller")
         self.depth = self._gauge("workqueue_depth", "Keys ready", (*work, "priority"))
         self.adds = self._counter("workqueue_adds", "Keys that became ready", work)
         self.waited = self._histogram(
@@ -53,17 +61,21 @@ class Metrics:
         self.longest = self._gauge(
             "workqueue_longest_running_processor_seconds", "The oldest pass", work
         )
+
+    def _add_kubernetes(self) -> None:
         self.leader = self._gauge("leader_election_master_status", "1 while held", ("name",))
         self.cached = self._gauge("moxwell_cache_objects", "Objects in a cache", ("kind",))
         self.changes = self._counter("moxwell_cache_changes", "Changes of a cache", ("kind",))
         self.relists = self._counter("moxwell_cache_relists", "Lists from scratch", ("kind", "why"))
         self.status_writes = self._counter(
-            "moxwell_status_writes", "Status written because it changed", one
+            "moxwell_status_writes", "Status written because it changed", ("controller",)
         )
         self.requests = self._counter(
             "rest_client_requests", "Requests to Kubernetes", ("code", "method", "host")
         )
         self.notes = self._counter("moxwell_events", "Kubernetes events", ("result",))
+
+    def _add_webhooks(self) -> None:
         self.reviews = self._counter(
             "controller_runtime_webhook_requests", "Reviews answered", ("webhook", "code")
         )

@@ -5,7 +5,7 @@ The rules are those of the API server: fields of the applied configuration are s
 manager applied before and no longer names are removed unless another manager owns them. Whether a
 list merges by key is read from the managed fields; a list that nobody owns by key is atomic. What
 the API server would default inside an item of an atomic list must be applied explicitly, because it
-cannot be told from a change.
+cannot be distinguished from a change.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The disruption controller: counts how many pods each PodDisruptionBudget lets go."""
+"""The disruption controller: counts how many pods each PodDisruptionBudget allows to be evicted."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -59,7 +59,6 @@ def persistent_volume(
     driver: str,
 ) -> Json:
     """The PersistentVolume of a volume that the driver has created."""
-    meta = claim["metadata"]
     csi: Json = {
         "driver": driver,
         "volumeHandle": created.handle,
@@ -71,14 +70,7 @@ def persistent_volume(
     spec: Json = {
         "accessModes": list(request.modes),
         "capacity": {"storage": storage_labels.quantity(created.size)},
-        "claimRef": {
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "namespace": meta["namespace"],
-            "name": meta["name"],
-            "uid": meta["uid"],
-            "resourceVersion": meta["resourceVersion"],
-        },
+        "claimRef": _claim_ref(claim["metadata"]),
         "csi": csi,
         "persistentVolumeReclaimPolicy": storage_class.get("reclaimPolicy", "Delete"),
         "storageClassName": storage_class["metadata"]["name"],
@@ -94,6 +86,12 @@ def persistent_volume(
         "finalizers": [storage_labels.PROVISIONER_FINALIZER],
     }
     return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": head, "spec": spec}
+
+
+def _claim_ref(meta: Json) -> Json:
+    names = ("namespace", "name", "uid", "resourceVersion")
+    head = {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}
+    return head | {name: meta[name] for name in names}
 
 
 def affinity(segments: Sequence[Mapping[str, str]]) -> Json:
