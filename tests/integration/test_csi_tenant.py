@@ -1,8 +1,8 @@
 """
-Volumes of an embedded tenant on virtual time: the stand-ins, the driver, the simulator, and nodes.
+Volumes of a tenant on virtual time: embedded controllers, CSI driver, simulator and kubelets.
 
-Everything of the lab's storage but sockets. Each node is a simulated guest; what it sees of its
-disks is what the simulator says that the running guest has.
+Everything of the lab's storage except sockets. Each node is a simulated guest; its disks are those
+of the running guest in the simulator.
 """
 
 import asyncio
@@ -53,29 +53,33 @@ class Tenant:
     def __init__(self, stage: CsiEnvironment, kube: Kube) -> None:
         self.stage, self.kube = stage, kube
 
-    async def make(self, body: Json, at: Any) -> Json:
+    async def create(self, body: Json, at: Any) -> Json:
         return await self.kube.create(body, at)
 
     async def claim(
-        self, name: str, klass: str = "proxmox-local-lvm", size: str = "1Gi", source: Any = None
+        self,
+        name: str,
+        storage_class: str = "proxmox-local-lvm",
+        size: str = "1Gi",
+        source: Any = None,
     ) -> None:
         spec: Json = {
             "accessModes": ["ReadWriteOnce"],
-            "storageClassName": klass,
+            "storageClassName": storage_class,
             "resources": {"requests": {"storage": size}},
         }
         if source:
             spec["dataSource"] = source
-        await self.make(
+        await self.create(
             _head("v1", "PersistentVolumeClaim", name) | {"spec": spec}, PERSISTENT_VOLUME_CLAIMS
         )
 
     async def pod(self, name: str, claim: str, **more: Any) -> None:
         volume = {"name": "v", "persistentVolumeClaim": {"claimName": claim}}
         spec = {"containers": [{"name": "c", "image": "i"}], "volumes": [volume], **more}
-        await self.make(_head("v1", "Pod", name) | {"spec": spec}, PODS)
+        await self.create(_head("v1", "Pod", name) | {"spec": spec}, PODS)
 
-    async def klass(
+    async def storage_class(
         self,
         name: str,
         mode: str = "Immediate",
@@ -91,15 +95,15 @@ class Tenant:
             "volumeBindingMode": mode,
             "parameters": parameters,
         }
-        await self.make(body, STORAGE_CLASSES)
+        await self.create(body, STORAGE_CLASSES)
 
     async def until(self, what: str, good: Callable[[], Any]) -> Any:
         for _ in range(PATIENCE_SECONDS * 4):
             if found := await good():
                 return found
             await asyncio.sleep(0.25)
-        said = [f"{e['reason']}: {e['message']}" for e in (await self.kube.list(EVENTS)).items]
-        raise AssertionError(f"{what} did not happen: {said}")
+        events = [f"{e['reason']}: {e['message']}" for e in (await self.kube.list(EVENTS)).items]
+        raise AssertionError(f"{what} did not happen: {events}")
 
     async def runs(self, name: str) -> Json:
         async def running() -> Json | None:
@@ -109,8 +113,8 @@ class Tenant:
         found: Json = await self.until(f"pod {name} runs", running)
         return found
 
-    async def says(self, kind: str, name: str, *words: str) -> None:
-        async def said() -> bool:
+    async def has_event(self, kind: str, name: str, *words: str) -> None:
+        async def found() -> bool:
             rows = (await self.kube.list(EVENTS, "default")).items
             own = [
                 e
@@ -119,7 +123,7 @@ class Tenant:
             ]
             return any(all(w in f"{e['reason']}: {e['message']}" for w in words) for e in own)
 
-        await self.until(f"{kind} {name} says {words}", said)
+        await self.until(f"{kind} {name} has an event {words}", found)
 
     async def gone(self, at: Any) -> None:
         async def none() -> bool:
@@ -128,7 +132,7 @@ class Tenant:
         await self.until(f"no {at.kind} is left", none)
 
     def held(self, vmid: int) -> list[str]:
-        """The volumes that a guest really has."""
+        """The volumes in the live configuration of a guest."""
         conf = live_config(self.stage.world().guests[vmid])
         return [str(v) for k, v in conf.items() if k.startswith("scsi") and "pvc" in str(v)]
 
@@ -148,9 +152,9 @@ async def tenant(folder: Path) -> AsyncIterator[Tenant]:
         tasks = [asyncio.create_task(runtime.manager.run())]
         tasks += [asyncio.create_task(_node(stage, kube, vmid)) for vmid in (101, 102)]
         try:
-            made = Tenant(stage, kube)
-            await made.until("nodes are ready", lambda: _ready(kube))
-            yield made
+            one = Tenant(stage, kube)
+            await one.until("nodes are ready", lambda: _ready(kube))
+            yield one
         finally:
             for task in tasks:
                 task.cancel()
@@ -177,11 +181,13 @@ async def _ready(kube: Kube) -> bool:
     )
 
 
-def test_a_claim_becomes_a_disk_in_its_pods_zone_and_goes_without_a_trace(tmp_path: Path) -> None:
+def test_a_volume_is_created_in_the_zone_of_its_pod_and_deleted_with_its_claim(
+    tmp_path: Path,
+) -> None:
     async def story() -> None:
         async with tenant(tmp_path) as one:
             await one.claim("a")
-            await one.says("PersistentVolumeClaim", "a", "WaitForFirstConsumer")
+            await one.has_event("PersistentVolumeClaim", "a", "WaitForFirstConsumer")
             await one.pod("a", "a")
             node = (await one.runs("a"))["spec"]["nodeName"]
             assert len(one.held(int(node[1:]))) == 1
@@ -207,7 +213,7 @@ async def _has(one: Tenant, name: str, size: str) -> bool:
     return bool((claim["status"].get("capacity") or {}).get("storage") == size)
 
 
-def test_a_pod_comes_back_to_its_local_disk(tmp_path: Path) -> None:
+def test_a_pod_is_scheduled_to_the_node_of_its_local_disk(tmp_path: Path) -> None:
     async def story() -> None:
         async with tenant(tmp_path) as one:
             await one.claim("a")
@@ -217,7 +223,7 @@ def test_a_pod_comes_back_to_its_local_disk(tmp_path: Path) -> None:
             await one.kube.delete(PODS, "a", "default")
             await one.gone(PODS)
             await one.pod("again", "a")
-            await one.says("Pod", "again", "volume node affinity conflict", "unschedulable")
+            await one.has_event("Pod", "again", "volume node affinity conflict", "unschedulable")
             await one.kube.merge(NODES, node, {"spec": {"unschedulable": None}})
             assert (await one.runs("again"))["spec"]["nodeName"] == node
 
@@ -233,7 +239,7 @@ def test_a_shared_disk_follows_its_pod_and_is_never_on_two_guests(tmp_path: Path
             await one.kube.merge(PERSISTENT_VOLUME_CLAIMS, "a", chosen, "default")
             await one.runs("first")
             await one.pod("second", "a", nodeName="n102")
-            await one.says("Pod", "second", "Multi-Attach error")
+            await one.has_event("Pod", "second", "Multi-Attach error")
             assert (len(one.held(101)), one.held(102)) == (1, [])
             await one.kube.delete(PODS, "first", "default")
             await one.runs("second")
@@ -260,19 +266,19 @@ def test_a_shared_disk_follows_its_pod_and_is_never_on_two_guests(tmp_path: Path
         ),
     ],
 )  # fmt: skip
-def test_a_claim_says_what_is_wrong(
+def test_events_of_a_claim_name_the_error(
     tmp_path: Path, parameters: dict[str, str], size: str, words: tuple[str, ...]
 ) -> None:
     async def story() -> None:
         async with tenant(tmp_path) as one:
-            await one.klass("odd", **parameters)
+            await one.storage_class("odd", **parameters)
             await one.claim("a", "odd", size)
-            await one.says("PersistentVolumeClaim", "a", *words)
+            await one.has_event("PersistentVolumeClaim", "a", *words)
 
     run_virtual(story())
 
 
-def test_a_right_that_was_lost_is_named_on_the_claim_and_on_the_pod(tmp_path: Path) -> None:
+def test_a_missing_permission_is_named_on_the_claim_and_on_the_pod(tmp_path: Path) -> None:
     async def story() -> None:
         async with tenant(tmp_path) as one:
             roles = one.stage.world().access.roles
@@ -280,21 +286,21 @@ def test_a_right_that_was_lost_is_named_on_the_claim_and_on_the_pod(tmp_path: Pa
             await one.claim("a")
             roles["Moxwell"] = [p for p in whole if p != "Datastore.AllocateSpace"]
             await one.pod("a", "a")
-            await one.says("PersistentVolumeClaim", "a", "ProvisioningFailed", "AllocateSpace")
+            await one.has_event("PersistentVolumeClaim", "a", "ProvisioningFailed", "AllocateSpace")
             roles["Moxwell"] = [p for p in whole if p != "VM.Config.Disk"]
-            await one.says("Pod", "a", "FailedAttachVolume", "VM.Config.Disk")
+            await one.has_event("Pod", "a", "FailedAttachVolume", "VM.Config.Disk")
             roles["Moxwell"] = whole
             await one.runs("a")
 
     run_virtual(story())
 
 
-def test_a_claim_without_room_in_one_zone_goes_to_the_other(tmp_path: Path) -> None:
+def test_a_claim_without_capacity_in_one_zone_is_provisioned_in_the_other(tmp_path: Path) -> None:
     async def story() -> None:
         async with tenant(tmp_path) as one:
             await one.claim("huge", size="3Ti")
             await one.pod("huge", "huge")
-            await one.says("Pod", "huge", "did not have enough free storage")
+            await one.has_event("Pod", "huge", "did not have enough free storage")
             await one.claim("fits", size="1Ti")
             await one.pod("fits", "fits")
             await one.runs("fits")
@@ -329,7 +335,7 @@ def _definition(at: Resource) -> Json:
     return {"apiVersion": CRDS.api_version, "kind": CRDS.kind, "metadata": meta, "spec": spec}
 
 
-def test_a_snapshot_of_a_volume_in_use_becomes_another_volume(tmp_path: Path) -> None:
+def test_a_snapshot_of_a_volume_in_use_is_restored_to_another_volume(tmp_path: Path) -> None:
     async def story() -> None:
         async with tenant(tmp_path) as one:
             before = one.stage.all_disks()
@@ -337,22 +343,22 @@ def test_a_snapshot_of_a_volume_in_use_becomes_another_volume(tmp_path: Path) ->
                 VOLUME_SNAPSHOTS,
                 VOLUME_SNAPSHOT_CONTENTS,
                 VOLUME_SNAPSHOT_CLASSES,
-            ):  # long after the loops began
-                await one.make(_definition(kind), CRDS)
+            ):  # long after the controllers started
+                await one.create(_definition(kind), CRDS)
             await one.claim("a")
             await one.pod("a", "a")
             await one.runs("a")
-            klass = {
+            storage_class = {
                 "apiVersion": VOLUME_SNAPSHOT_CLASSES.api_version,
                 "kind": VOLUME_SNAPSHOT_CLASSES.kind,
                 "metadata": {"name": "now"},
                 "driver": "csi.moxwell.dev",
                 "deletionPolicy": "Delete",
             }
-            await one.make(klass, VOLUME_SNAPSHOT_CLASSES)
+            await one.create(storage_class, VOLUME_SNAPSHOT_CLASSES)
             spec = {"volumeSnapshotClassName": "now", "source": {"persistentVolumeClaimName": "a"}}
             body = _head(VOLUME_SNAPSHOTS.api_version, VOLUME_SNAPSHOTS.kind, "s") | {"spec": spec}
-            await one.make(body, VOLUME_SNAPSHOTS)
+            await one.create(body, VOLUME_SNAPSHOTS)
             source = {
                 "apiGroup": VOLUME_SNAPSHOTS.group,
                 "kind": VOLUME_SNAPSHOTS.kind,
@@ -382,16 +388,16 @@ async def _same(one: Tenant, before: list[str]) -> bool:
     return one.stage.all_disks() == before
 
 
-def scratch(klass: str = "proxmox-local-lvm") -> Json:
+def scratch(storage_class: str = "proxmox-local-lvm") -> Json:
     spec = {
         "accessModes": ["ReadWriteOnce"],
-        "storageClassName": klass,
+        "storageClassName": storage_class,
         "resources": {"requests": {"storage": "1Gi"}},
     }
     return {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}
 
 
-def test_a_volume_that_a_pod_brings_comes_and_goes_with_it(tmp_path: Path) -> None:
+def test_an_ephemeral_volume_is_created_and_deleted_with_its_pod(tmp_path: Path) -> None:
     async def story() -> None:
         async with tenant(tmp_path) as one:
             await one.pod("a", "", volumes=[scratch()])
@@ -399,7 +405,7 @@ def test_a_volume_that_a_pod_brings_comes_and_goes_with_it(tmp_path: Path) -> No
             assert len(one.held(int(node[1:]))) == 1
             await one.kube.delete(
                 PERSISTENT_VOLUME_CLAIMS, "a-scratch", "default"
-            )  # in use: kept until the pod goes
+            )  # in use: kept until the pod is deleted
             await asyncio.sleep(10)
             assert len(one.held(int(node[1:]))) == 1
             await one.kube.delete(PODS, "a", "default")
@@ -410,37 +416,39 @@ def test_a_volume_that_a_pod_brings_comes_and_goes_with_it(tmp_path: Path) -> No
     run_virtual(story())
 
 
-def test_a_pod_never_takes_a_claim_for_its_own_that_is_not(tmp_path: Path) -> None:
+def test_a_pod_does_not_use_an_ephemeral_claim_that_it_does_not_own(tmp_path: Path) -> None:
     async def story() -> None:
         async with tenant(tmp_path) as one:
             await one.claim("a-scratch")
             await one.pod("a", "", volumes=[scratch()])
-            await one.says("Pod", "a", "FailedBinding", "pod is not owner")
-            await one.says("Pod", "a", "FailedScheduling", "pod is not owner")
+            await one.has_event("Pod", "a", "FailedBinding", "pod is not owner")
+            await one.has_event("Pod", "a", "FailedScheduling", "pod is not owner")
             await one.kube.delete(PERSISTENT_VOLUME_CLAIMS, "a-scratch", "default")
             assert (await one.runs("a"))["spec"]["nodeName"]
 
     run_virtual(story())
 
 
-def test_a_volume_that_is_there_waits_for_its_consumer(tmp_path: Path) -> None:
+def test_an_available_volume_is_bound_when_a_pod_uses_the_claim(tmp_path: Path) -> None:
     async def story() -> None:
         async with tenant(tmp_path) as one:
-            made = await calls.create(one.stage.controller, "pvc-old", "local-lvm", zone="r1-h1")
-            await one.klass("bare", "WaitForFirstConsumer", provisioner=NO_PROVISIONER)
+            created = await calls.create(one.stage.controller, "pvc-old", "local-lvm", zone="r1-h1")
+            await one.storage_class("bare", "WaitForFirstConsumer", provisioner=NO_PROVISIONER)
             spec = {
                 "accessModes": ["ReadWriteOnce"],
                 "capacity": {"storage": "1Gi"},
                 "storageClassName": "bare",
                 "persistentVolumeReclaimPolicy": "Retain",
-                "csi": {"driver": "csi.moxwell.dev", "volumeHandle": made.volume_id},
+                "csi": {"driver": "csi.moxwell.dev", "volumeHandle": created.volume_id},
                 "nodeAffinity": affinity([{REGION: "r1", ZONE: "r1-h1"}]),
             }
             body = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "old"}}
             await one.claim("a", "bare")
             await one.pod("a", "a")
-            await one.says("Pod", "a", "FailedScheduling", "available persistent volumes to bind")
-            await one.make(body | {"spec": spec}, PERSISTENT_VOLUMES)
+            await one.has_event(
+                "Pod", "a", "FailedScheduling", "available persistent volumes to bind"
+            )
+            await one.create(body | {"spec": spec}, PERSISTENT_VOLUMES)
             assert (await one.runs("a"))["spec"]["nodeName"] == "n102"
             assert len(one.held(102)) == 1
             bound = await one.kube.get(PERSISTENT_VOLUME_CLAIMS, "a", "default")

@@ -151,11 +151,11 @@ def template(kind: str, group: str, name: str) -> dict[str, str]:
 
 
 async def make_cluster(w: World, replicas: int = 2) -> None:
-    space = {"namespace": "default"}
+    namespace = {"namespace": "default"}
     secret = {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": {"name": "c1-kubeconfig", **space},
+        "metadata": {"name": "c1-kubeconfig", **namespace},
         "data": {"value": base64.b64encode(KUBECONFIG.encode()).decode()},
     }
     await w.kube.create(secret, SECRETS)
@@ -164,7 +164,7 @@ async def make_cluster(w: World, replicas: int = 2) -> None:
     for name in ("t1", "t2"):
         cores = 2 if name == "t1" else 4
         spec = {"template": {"spec": {**machine, "numCores": cores}}}
-        meta = {"name": name, **space}
+        meta = {"name": name, **namespace}
         body = {"apiVersion": f"{INFRA}/v1alpha2", "kind": "ProxmoxMachineTemplate"}
         resource = Resource(INFRA, "v1alpha2", "proxmoxmachinetemplates", "ProxmoxMachineTemplate")
         await w.kube.create(body | {"metadata": meta, "spec": spec}, resource)
@@ -175,11 +175,11 @@ async def make_cluster(w: World, replicas: int = 2) -> None:
     }
     body = {"apiVersion": f"{INFRA}/v1alpha2", "kind": "ProxmoxCluster"}
     resource = Resource(INFRA, "v1alpha2", "proxmoxclusters", "ProxmoxCluster")
-    await w.kube.create(body | {"metadata": {"name": "c1", **space}, "spec": infra}, resource)
+    await w.kube.create(body | {"metadata": {"name": "c1", **namespace}, "spec": infra}, resource)
     cluster: dict[str, Any] = {
         "apiVersion": "cluster.x-k8s.io/v1beta2",
         "kind": "Cluster",
-        "metadata": {"name": "c1", **space},
+        "metadata": {"name": "c1", **namespace},
         "spec": {"infrastructureRef": template("ProxmoxCluster", INFRA, "c1")},
     }
     await w.kube.create(cluster, Cluster.resource)
@@ -192,7 +192,7 @@ async def make_cluster(w: World, replicas: int = 2) -> None:
     group: dict[str, Any] = {
         "apiVersion": "cluster.x-k8s.io/v1beta2",
         "kind": "MachineDeployment",
-        "metadata": {"name": "md", **space},
+        "metadata": {"name": "md", **namespace},
         "spec": {
             "clusterName": "c1",
             "replicas": replicas,

@@ -49,7 +49,7 @@ def request(of: str = "", **spec: Any) -> Json:
     [
         pytest.param(request(), "Approved", id="a node with a bootstrap token"),
         pytest.param(request(username=NODE, groups=[]), "Approved", id="the node itself"),
-        pytest.param(request(username="eve", groups=[]), "Denied", id="somebody else"),
+        pytest.param(request(username="eve", groups=[]), "Denied", id="another user"),
         pytest.param(request(pem("admin", GROUP)), "Denied", id="another name"),
         pytest.param(request(pem(NODE, "system:masters")), "Denied", id="another organization"),
         pytest.param(request(usages=["server auth"]), "Denied", id="another usage"),

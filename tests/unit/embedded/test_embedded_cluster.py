@@ -87,7 +87,7 @@ def machine(*, ready: bool = True) -> Machine:
             cluster(),
             ObservedCluster(part(endpoint=False)),
             "WaitingForControlPlaneEndpoint",
-            id="nobody has an endpoint",
+            id="no part has an endpoint",
         ),
         pytest.param(
             cluster(controlPlaneEndpoint=ENDPOINT), ObservedCluster(part()), "done", id="done"

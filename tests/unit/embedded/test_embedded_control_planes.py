@@ -147,7 +147,7 @@ def test_an_unknown_state_leaves_the_status_as_it_is() -> None:
 
 
 class Runner:
-    """Reports a state and can change while it is asked."""
+    """Reports a state; with ``states`` set, it changes during the call."""
 
     def __init__(self) -> None:
         self.states: ControlPlaneStates | None = None

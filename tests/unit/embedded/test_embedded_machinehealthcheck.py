@@ -100,7 +100,7 @@ def seen(*nodes: Json, **meta: Any) -> ObservedHealth:
         ),
         pytest.param(check(unhealthyInRange="[2-3]"), seen(SICK, WELL), [], id="outside the range"),
         pytest.param(
-            check(), seen(SICK, ownerReferences=[]), [], id="nobody would replace the machine"
+            check(), seen(SICK, ownerReferences=[]), [], id="no MachineSet replaces the machine"
         ),
     ],
 )

@@ -21,9 +21,9 @@ def node(name: str, *, zone: str = "", cpu: str = "4", **spec: Any) -> Json:
     labels = {"kubernetes.io/hostname": name} | (
         {"topology.kubernetes.io/zone": zone} if zone else {}
     )
-    room = {"cpu": cpu, "memory": "8Gi", "pods": "110"}
+    allocatable = {"cpu": cpu, "memory": "8Gi", "pods": "110"}
     meta = {"name": name, "labels": labels}
-    return {"metadata": meta, "spec": spec, "status": {"allocatable": room}}
+    return {"metadata": meta, "spec": spec, "status": {"allocatable": allocatable}}
 
 
 def pod(name: str = "p", *, on: str = "", owner: str = "rs", cpu: str = "1", **spec: Any) -> Json:
@@ -42,7 +42,9 @@ TAINT = {"key": "k", "value": "v", "effect": "NoSchedule"}
 @pytest.mark.parametrize(
     "wanted, nodes, bound, choice",
     [
-        pytest.param(pod(), [node("b"), node("a")], [], NodeChoice("a"), id="a tie goes by name"),
+        pytest.param(
+            pod(), [node("b"), node("a")], [], NodeChoice("a"), id="a tie is decided by name"
+        ),
         pytest.param(
             pod(), [node("a"), node("b")], [pod(on="a")], NodeChoice("b"), id="away from siblings"
         ),

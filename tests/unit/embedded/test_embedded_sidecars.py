@@ -98,13 +98,25 @@ def test_a_request_has_the_allowed_segments_and_the_source() -> None:
         pytest.param(volume("Released", "Retain"), False, Done, True, id="retained"),
         pytest.param(volume("Released"), True, Wait, False, id="still attached"),
         pytest.param(
-            volume("Released"), False, provisioner.DeleteVolume, False, id="disk, then object"
+            volume("Released"),
+            False,
+            provisioner.DeleteProvisionedVolume,
+            False,
+            id="disk, then object",
         ),
         pytest.param(
-            volume("Released", **DELETED), False, provisioner.DeleteVolume, True, id="disk only"
+            volume("Released", **DELETED),
+            False,
+            provisioner.DeleteProvisionedVolume,
+            True,
+            id="disk only",
         ),
         pytest.param(
-            volume("Available", **DELETED), False, provisioner.DeleteVolume, True, id="never bound"
+            volume("Available", **DELETED),
+            False,
+            provisioner.DeleteProvisionedVolume,
+            True,
+            id="never bound",
         ),
         pytest.param(volume("Available"), False, Wait, False, id="available"),
     ],
@@ -202,9 +214,9 @@ def free(zone: str, amount: int) -> capacity.SegmentCapacity:
 
 
 def published(zone: str, amount: int) -> Json:
-    made = free(zone, amount)
-    name = capacity.object_name(CLASS, made.segment)
-    return capacity.new_object(CLASS, name, made, DRIVER)
+    created = free(zone, amount)
+    name = capacity.object_name(CLASS, created.segment)
+    return capacity.new_object(CLASS, name, created, DRIVER)
 
 
 @pytest.mark.parametrize(
@@ -236,10 +248,10 @@ SNAPSHOT_CLASS: Json = {
 
 
 def content(policy: str = "Delete", *, deleting: bool = False, **source: Any) -> Json:
-    made = snapshot.new_content(SNAPSHOT, SNAPSHOT_CLASS | {"deletionPolicy": policy}, "h")
-    made["metadata"] |= DELETED if deleting else {}
-    made["spec"]["source"] = source or {"volumeHandle": "h"}
-    return made
+    created = snapshot.new_content(SNAPSHOT, SNAPSHOT_CLASS | {"deletionPolicy": policy}, "h")
+    created["metadata"] |= DELETED if deleting else {}
+    created["spec"]["source"] = source or {"volumeHandle": "h"}
+    return created
 
 
 GONE = SNAPSHOT | {"metadata": {**SNAPSHOT["metadata"], **DELETED}}

@@ -25,11 +25,11 @@ DRIVER = "csi.moxwell.dev"
 
 
 def claim(
-    name: str = "data", *, volume: str = "", klass: str | None = "fast", **marks: str
+    name: str = "data", *, volume: str = "", storage_class: str | None = "fast", **marks: str
 ) -> Json:
     spec: Json = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "2Gi"}}}
-    if klass is not None:
-        spec["storageClassName"] = klass
+    if storage_class is not None:
+        spec["storageClassName"] = storage_class
     if volume:
         spec["volumeName"] = volume
     keys = {"done": storage_labels.BIND_COMPLETED, "node": storage_labels.SELECTED_NODE}
@@ -41,12 +41,12 @@ def claim(
 
 
 def volume(
-    name: str = "pv1", *, to: str = "", uid: str = "", klass: str = "fast", gi: int = 2
+    name: str = "pv1", *, to: str = "", uid: str = "", storage_class: str = "fast", gi: int = 2
 ) -> Json:
     spec: Json = {
         "accessModes": ["ReadWriteOnce"],
         "capacity": {"storage": f"{gi}Gi"},
-        "storageClassName": klass,
+        "storageClassName": storage_class,
         "csi": {"driver": DRIVER, "volumeHandle": f"r1//ceph/{name}"},
     }
     if to:
@@ -58,11 +58,11 @@ def volume(
     }
 
 
-def klass(mode: str = "Immediate", **more: Any) -> Json:
+def storage_class(mode: str = "Immediate", **more: Any) -> Json:
     return {"metadata": {"name": "fast"}, "provisioner": DRIVER, "volumeBindingMode": mode, **more}
 
 
-WAITS = klass("WaitForFirstConsumer")
+WAITS = storage_class("WaitForFirstConsumer")
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ WAITS = klass("WaitForFirstConsumer")
         pytest.param(
             claim(),
             [],
-            klass(),
+            storage_class(),
             ExternalProvisioning(DRIVER),
             id="no volume: a provisioner creates it",
         ),
@@ -86,7 +86,7 @@ WAITS = klass("WaitForFirstConsumer")
         pytest.param(
             claim(),
             [volume(to="data", uid="other")],
-            klass(),
+            storage_class(),
             ExternalProvisioning(DRIVER),
             id="reserved for an earlier claim",
         ),
@@ -120,19 +120,19 @@ WAITS = klass("WaitForFirstConsumer")
         pytest.param(
             claim(),
             [volume("big", gi=9), volume("fits", gi=3)],
-            klass(),
+            storage_class(),
             Bind("fits"),
             id="the smallest that fits",
         ),
         pytest.param(
             claim(),
             [volume("small", gi=1)],
-            klass(),
+            storage_class(),
             ExternalProvisioning(DRIVER),
             id="too small does not fit",
         ),
         pytest.param(claim(), [], None, "ProvisioningFailed", id="no such class"),
-        pytest.param(claim(klass=None), [], None, "FailedBinding", id="no class at all"),
+        pytest.param(claim(storage_class=None), [], None, "FailedBinding", id="no class at all"),
     ],
 )
 def test_decision_on_a_claim(of: Json, there: list[Json], kind: Json | None, expected: Any) -> None:
@@ -171,7 +171,7 @@ def test_decision_on_a_claim(of: Json, there: list[Json], kind: Json | None, exp
 def test_next_move_of_a_claim(
     of: Json, there: list[Json], expected: str | None, status: str | None
 ) -> None:
-    seen = ObservedClaim(tuple(there), klass())
+    seen = ObservedClaim(tuple(there), storage_class())
     move = binding.next_move(of, seen)
     assert (str(move) if isinstance(move, Writes) else None) == expected
     described = binding.describe_claim(of, seen)
@@ -203,7 +203,7 @@ def test_phase_of_a_volume(of: Json, found: Json | None, phase: str) -> None:
 
 
 def test_persistent_volume_of_a_provisioned_volume() -> None:
-    kind = klass(
+    kind = storage_class(
         parameters={
             "storage": "ceph",
             "csi.storage.k8s.io/fstype": "xfs",
@@ -212,12 +212,12 @@ def test_persistent_volume_of_a_provisioned_volume() -> None:
         },
         reclaimPolicy="Retain",
     )
-    made = provision_request.volume_request(claim(), kind, [{REGION: "r1"}])
-    assert (made.size, made.fs_type, made.parameters["storage"]) == (2 << 30, "xfs", "ceph")
-    assert made.parameters["csi.storage.k8s.io/pvc/name"] == "data"
-    assert not any("secret" in key or "fstype" in key for key in made.parameters)
+    built = provision_request.volume_request(claim(), kind, [{REGION: "r1"}])
+    assert (built.size, built.fs_type, built.parameters["storage"]) == (2 << 30, "xfs", "ceph")
+    assert built.parameters["csi.storage.k8s.io/pvc/name"] == "data"
+    assert not any("secret" in key or "fstype" in key for key in built.parameters)
     created = ProvisionedVolume("r1//ceph/d", 2 << 30, {"storage": "ceph"}, ({REGION: "r1"},))
-    spec = provision_request.persistent_volume(claim(), kind, made, created, DRIVER)["spec"]
+    spec = provision_request.persistent_volume(claim(), kind, built, created, DRIVER)["spec"]
     assert spec["csi"]["nodeStageSecretRef"] == {"name": "data-key", "namespace": "default"}
     assert spec["persistentVolumeReclaimPolicy"] == "Retain"
     terms = spec["nodeAffinity"]["required"]["nodeSelectorTerms"]
@@ -225,12 +225,12 @@ def test_persistent_volume_of_a_provisioned_volume() -> None:
 
 
 def node(name: str, zone: str) -> Json:
-    room = {"cpu": "4", "memory": "8Gi", "pods": "110"}
+    allocatable = {"cpu": "4", "memory": "8Gi", "pods": "110"}
     labels = {REGION: "r1", ZONE: zone}
     return {
         "metadata": {"name": name, "labels": labels},
         "spec": {},
-        "status": {"allocatable": room},
+        "status": {"allocatable": allocatable},
     }
 
 
@@ -245,16 +245,16 @@ def csi_node(name: str, count: int) -> Json:
 
 
 def in_zone(zone: str) -> Json:
-    made = volume(to="data", uid="u1")
-    made["spec"]["nodeAffinity"] = provision_request.affinity([{REGION: "r1", ZONE: zone}])
-    return made
+    built = volume(to="data", uid="u1")
+    built["spec"]["nodeAffinity"] = provision_request.affinity([{REGION: "r1", ZONE: zone}])
+    return built
 
 
 def available_volume(name: str, zone: str, to: str = "") -> Json:
     """An available volume that one zone can access."""
-    made = volume(name, to=to, uid="u1" if to else "")
-    made["spec"]["nodeAffinity"] = provision_request.affinity([{REGION: "r1", ZONE: zone}])
-    return made
+    built = volume(name, to=to, uid="u1" if to else "")
+    built["spec"]["nodeAffinity"] = provision_request.affinity([{REGION: "r1", ZONE: zone}])
+    return built
 
 
 POD: Json = {
@@ -357,7 +357,7 @@ BARE = volumes.UnboundClaim(claim(), WAITS | {"provisioner": binding.NO_PROVISIO
                 waiting=(
                     volumes.UnboundClaim(
                         claim(),
-                        klass(
+                        storage_class(
                             allowedTopologies=[
                                 {"matchLabelExpressions": [{"key": ZONE, "values": ["z2"]}]}
                             ]
@@ -405,9 +405,9 @@ def test_quantities(size: int, text: str) -> None:
 
 def ephemeral_pod(name: str = "web", uid: str = "u1", **template: Any) -> Json:
     """A pod with an ephemeral volume and a claim."""
-    made = {"volumeClaimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"]}, **template}}
+    built = {"volumeClaimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"]}, **template}}
     volumes = [
-        {"name": "scratch", "ephemeral": made},
+        {"name": "scratch", "ephemeral": built},
         {"name": "conf", "configMap": {"name": "c"}},
         {"name": "data", "persistentVolumeClaim": {"claimName": "kept"}},
     ]
@@ -421,16 +421,16 @@ def test_claims_of_a_pod() -> None:
 
 def test_claim_of_an_ephemeral_volume() -> None:
     pod = ephemeral_pod(metadata={"labels": {"a": "b"}, "finalizers": ["no"]})
-    made = ephemeral.new_claim(pod, storage_labels.ephemeral_volumes(pod)[0])
-    meta = made["metadata"]
+    built = ephemeral.new_claim(pod, storage_labels.ephemeral_volumes(pod)[0])
+    meta = built["metadata"]
     assert (meta["name"], meta["namespace"], meta["labels"]) == (
         "web-scratch",
         "default",
         {"a": "b"},
     )
     assert "finalizers" not in meta
-    assert made["spec"] == {"accessModes": ["ReadWriteOnce"]}
-    assert storage_labels.ownership_error(pod, made) == ""
+    assert built["spec"] == {"accessModes": ["ReadWriteOnce"]}
+    assert storage_labels.ownership_error(pod, built) == ""
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def tolerates(key: str, seconds: int | None = None, **more: Any) -> Json:
 
 
 @pytest.mark.parametrize(
-    "made, taints, end",
+    "obj, taints, end",
     [
         pytest.param(pod(), [], None, id="no taints"),
         pytest.param(pod(), [UNREACHABLE], ADDED, id="not tolerated"),
@@ -81,15 +81,15 @@ def tolerates(key: str, seconds: int | None = None, **more: Any) -> Json:
         ),
     ],
 )
-def test_eviction_time(made: Json, taints: Iterable[Json], end: datetime | None) -> None:
-    assert plan.eviction_time(made, list(taints), {"mine": NOW}) == end
+def test_eviction_time(obj: Json, taints: Iterable[Json], end: datetime | None) -> None:
+    assert plan.eviction_time(obj, list(taints), {"mine": NOW}) == end
 
 
 def test_a_daemon_pod_stays_on_an_unreachable_node() -> None:
     meta = {"name": "d", "namespace": "d", "uid": "u"}
     owner: Json = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": meta}
-    made = new_pod(owner, {"spec": {}}, node="n")
-    assert plan.eviction_time(made, [UNREACHABLE], {}) is None
+    obj = new_pod(owner, {"spec": {}}, node="n")
+    assert plan.eviction_time(obj, [UNREACHABLE], {}) is None
 
 
 def test_only_no_execute_taints_evict() -> None:
@@ -104,12 +104,12 @@ def test_pods_are_deleted_when_their_toleration_ends() -> None:
         fake = FakeKube(clock)
         kube = Kube(fake)
         await kube.create({"metadata": {"name": "n"}, "spec": {}}, resources.NODES)
-        for name, made in (
+        for name, obj in (
             ("tolerant", pod(tolerates("mine"))),
             ("for-a-minute", pod(tolerates("mine", 60))),
             ("plain", pod()),
         ):
-            spec = {**made["spec"], "nodeName": "n"}
+            spec = {**obj["spec"], "nodeName": "n"}
             meta = {"name": name, "namespace": "d"}
             await kube.create({"metadata": meta, "spec": spec}, resources.PODS)
         runtime = assemble(fake, clock, ManagerSettings(elect=False))

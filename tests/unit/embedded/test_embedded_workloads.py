@@ -50,12 +50,12 @@ def kinds(move: WriteMove) -> list[type]:
 
 
 def replica_set(of: Json, replicas: int, *, old: bool = False) -> Json:
-    made = deployment.new_set(of, replicas, 1)
+    created = deployment.new_set(of, replicas, 1)
     if old:
-        made["metadata"]["labels"] = {}
-        made["metadata"]["name"] = "db-old"
+        created["metadata"]["labels"] = {}
+        created["metadata"]["name"] = "db-old"
     counts = {"replicas": replicas, "availableReplicas": replicas, "readyReplicas": replicas}
-    return made | {"status": counts}
+    return created | {"status": counts}
 
 
 @pytest.mark.parametrize(

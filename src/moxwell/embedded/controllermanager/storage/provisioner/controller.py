@@ -18,7 +18,7 @@ from moxwell.embedded.controllermanager.storage.plugin import CSIPlugin, Storage
 from moxwell.embedded.controllermanager.storage.provisioner.plan import (
     RETRY_SECONDS,
     DataSource,
-    DeleteVolume,
+    DeleteProvisionedVolume,
     ObservedProvisioning,
     ProvisionerReason,
     ProvisionMove,
@@ -186,7 +186,7 @@ class VolumeReclaimer(Reconciler[Json, bool, ReclaimMove, Json]):
         return next_reclaim(volume, seen)
 
     async def act(self, move: ReclaimMove) -> Any:
-        if not isinstance(move, DeleteVolume):
+        if not isinstance(move, DeleteProvisionedVolume):
             return
         try:
             await self._plugin.delete(move.handle)

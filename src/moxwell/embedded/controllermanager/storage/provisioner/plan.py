@@ -90,7 +90,7 @@ def failure_message(storage_class: Json | None, why: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteVolume:
+class DeleteProvisionedVolume:
     """Let the driver delete a volume; ``delete_object``: the PersistentVolume, too."""
 
     name: str
@@ -103,7 +103,7 @@ class DeleteVolume:
         return not self.delete_object
 
 
-ReclaimMove = DeleteVolume | Wait | Done
+ReclaimMove = DeleteProvisionedVolume | Wait | Done
 
 
 def next_reclaim(volume: Json, attached: bool) -> ReclaimMove:
@@ -118,4 +118,4 @@ def next_reclaim(volume: Json, attached: bool) -> ReclaimMove:
     if attached:
         return Wait(ProvisionerReason.ATTACHED, requeue_after=RETRY_SECONDS)
     handle = volume["spec"]["csi"]["volumeHandle"]
-    return DeleteVolume(volume["metadata"]["name"], handle, delete_object=not deleting)
+    return DeleteProvisionedVolume(volume["metadata"]["name"], handle, delete_object=not deleting)

@@ -2,7 +2,7 @@
 The next moves and the status of a VolumeSnapshot. Pure.
 
 A VolumeSnapshot gets a VolumeSnapshotContent, and the status of the content is copied back. A
-deletion goes the same way: the snapshot waits for its content.
+deleted snapshot waits until its content is deleted.
 """
 
 from collections.abc import Mapping
