@@ -1,4 +1,4 @@
-"""The documentation holds together: links lead somewhere, pages build, every command is real."""
+"""The documentation is consistent: links, paths, commands and options exist; the site builds."""
 
 import re
 import subprocess
@@ -8,19 +8,47 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+SRC = ROOT / "src" / "moxwell"
+REFERENCE = ROOT / "docs" / "reference" / "cli.md"
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 _LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 _CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 _COMMAND = re.compile(r"`moxwell ([a-z]+)")
+_INVOCATION = re.compile(r"\bmoxwell [a-z]+[^`\n#|]*")
+_OPTION = re.compile(r"(?<!\S)--[a-z][a-z-]+")
+_PATH = re.compile(r"(?<![\w./{<$~-])(?:[\w-]+/)+[\w.-]*\.(?:py|md|proto|gz|js)\b")
+_FOLDER = re.compile(r"`((?:[\w-]+/)+)`")
 _PLANNED = "do not exist yet"
+_OTHER_PROGRAMS = ("PYTHONPATH", "kubectl")  # lines with commands of others
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def exists(path: str, page: Path) -> bool:
+    return any((base / path).exists() for base in (ROOT, SRC.parent, SRC, page.parent))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_somewhere(page: Path) -> None:
     prose = _CODE.sub("", page.read_text())
     links = [m for m in _LINK.findall(prose) if "://" not in m]
     lost = [link for link in links if not (page.parent / link).exists()]
     assert lost == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_paths_of_files_exist(page: Path) -> None:
+    lost = {path for path in _PATH.findall(page.read_text()) if not exists(path, page)}
+    assert lost == set()
+
+
+def test_folders_that_the_architecture_names_exist() -> None:
+    page = ROOT / "docs" / "architecture.md"
+    named = set(_FOLDER.findall(page.read_text()))
+    assert len(named) > 10
+    assert {folder for folder in named if not exists(folder, page)} == set()
 
 
 def test_every_command_in_the_docs_exists() -> None:
@@ -32,6 +60,18 @@ def test_every_command_in_the_docs_exists() -> None:
     lines = [line for page in PAGES for line in page.read_text().splitlines()]
     named = {c for line in lines if _PLANNED not in line for c in _COMMAND.findall(line)}
     assert named <= known
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p != REFERENCE], ids=name_of)
+def test_options_of_commands_exist(page: Path) -> None:
+    known = set(re.findall(r"--[a-z][a-z-]+", REFERENCE.read_text()))
+    text = page.read_text().replace("\\\n", " ")
+    lines = [
+        line for line in text.splitlines() if not any(word in line for word in _OTHER_PROGRAMS)
+    ]
+    calls = [call for line in lines for call in _INVOCATION.findall(line)]
+    named = {option for call in calls for option in _OPTION.findall(call)}
+    assert named - known == set()
 
 
 def test_the_site_builds_strictly(tmp_path: Path) -> None:
