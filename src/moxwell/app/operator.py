@@ -16,6 +16,7 @@ from typing import Any
 
 import structlog
 
+from moxwell import config_file
 from moxwell.api.capi.core import Cluster
 from moxwell.api.infra import convert as infra
 from moxwell.app import admission, controller_selection, defaults
@@ -86,10 +87,7 @@ def _text(options: OperatorOptions) -> str:
     """The text of the file; empty if it is the default file and does not exist."""
     if options.config == CONFIG and not options.config.exists():
         return ""
-    try:
-        return options.config.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise Invalid(f"cannot read {options.config}: {type(error).__name__}") from error
+    return config_file.read_text(options.config)
 
 
 async def run(options: OperatorOptions, clock: Clock, environ: Mapping[str, str]) -> None:

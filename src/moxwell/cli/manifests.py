@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 
+from moxwell.config_file import line_of
 from moxwell.errors import Invalid, Missing
 
 Json = dict[str, Any]
@@ -38,10 +39,8 @@ def parse(text: str, name: str) -> list[Json]:
     try:
         found = [doc for doc in yaml.safe_load_all(text) if doc is not None]
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f" in line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", "") or "not YAML"
-        raise InvalidManifest(f"{name} is not YAML{place}: {problem}") from error
+        raise InvalidManifest(f"{name} is not YAML{line_of(error)}: {problem}") from error
     objects: list[Json] = []
     for number, doc in enumerate(found, 1):
         objects += _objects(doc, f"{name}, document {number}")

@@ -7,12 +7,12 @@ import pytest
 
 from moxwell.app.launch_options import LaunchOptions, check, with_defaults
 from moxwell.cli.optional_values import add_values
+from moxwell.config_file import InvalidConfig
 from moxwell.embedded.controlplanes.control_planes import HostedControlPlanes
 from moxwell.errors import Missing
 from moxwell.lab import templates
 from moxwell.lab.proxmox import world
 from moxwell.pve import config
-from moxwell.pve.config import InvalidConfig
 from moxwell.runtime.key import Key
 
 LAB = Path(templates.__file__).with_name("lab.yaml")
