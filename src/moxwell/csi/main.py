@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-import yaml
 from prometheus_client import CollectorRegistry
 
+from moxwell import config_file
 from moxwell.clock import Clock, SystemClock
 from moxwell.csi import driver as drivers
 from moxwell.csi import permissions
@@ -73,7 +73,7 @@ class NodeOptions:
 
 def settings_of(text: str, name: str) -> DriverSettings:
     """The driver settings in the configuration file; accepts both spellings of controllerVMID."""
-    features: Mapping[str, Any] = (yaml.safe_load(text) or {}).get("features") or {}
+    features: Mapping[str, Any] = config_file.parse_mapping(text).get("features") or {}
     owner = next((features[key] for key in VMID_KEYS if key in features), drivers.OWNER)
     if not isinstance(owner, int):
         raise Invalid("features.controllerVMID must be a number")

@@ -19,6 +19,7 @@ from msgspec import Struct
 from msgspec import field as named
 
 from moxwell.clock import Clock
+from moxwell.config_file import line_of
 from moxwell.errors import Invalid, Missing
 from moxwell.kube import credentials
 from moxwell.kube.credentials import ApiCredentials, ApiIdentity, SecretText, StaticCredentials
@@ -208,9 +209,7 @@ def _config(text: str | bytes, what: str) -> KubeconfigFile:
     try:
         return msgspec.convert(yaml.safe_load(text) or {}, KubeconfigFile)
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" near line {mark.line + 1}" if mark else ""
-        raise BadKubeconfig(f"{what} is not YAML{where}") from None
+        raise BadKubeconfig(f"{what} is not YAML{line_of(error)}") from None
     except msgspec.ValidationError as error:
         raise BadKubeconfig(f"{what} is no kubeconfig: {error}") from error
 

@@ -14,9 +14,9 @@ from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 import msgspec
-import yaml
 
-from moxwell.errors import Invalid
+from moxwell import config_file
+from moxwell.config_file import InvalidConfig
 from moxwell.pve.values import SecretValue
 
 KEYS = frozenset(
@@ -29,16 +29,8 @@ KEYS = frozenset(
 SECRET_KEYS = frozenset({"url", "token", "secret", "insecure", "root_ca", "fingerprint"})
 OLD_KEYS = {"genuine_planes": "control_plane_binaries"}  # read under both names
 TOP_KEYS = frozenset({"clusters", "features", "control_plane_binaries", *OLD_KEYS})
-_TRUE = frozenset({"1", "on", "true", "yes", "y"})
-_FALSE = frozenset({"", "0", "off", "false", "no", "n"})
 _REGION = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _TOKEN_ID = re.compile(r"[^\s!]+![^\s!=]+")  # upstream samples leave the realm out
-
-
-class InvalidConfig(Invalid):
-    """The configuration cannot be used; the text names the place and the remedy."""
-
-    reason = "InvalidConfiguration"
 
 
 class TokenAuth(msgspec.Struct, frozen=True):
@@ -83,10 +75,7 @@ ReadText = Callable[[str], str]
 
 
 def _read_file(name: str) -> str:
-    try:
-        return Path(name).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidConfig(f"cannot read {name}: {type(error).__name__}") from error
+    return config_file.read_text(Path(name))
 
 
 def load(path: Path, *, empty: bool = False) -> tuple[RegionConfig, ...]:
@@ -99,7 +88,7 @@ def control_plane_binaries(path: Path) -> str:
     """
     Return ``installed``, a folder of binaries, ``no``, or empty if the file does not set the key.
     """
-    document = _document(_read_file(str(path)))
+    document = config_file.parse_yaml(_read_file(str(path)))
     tree = document if isinstance(document, dict) else {}
     key = next((k for k in ("control_plane_binaries", *OLD_KEYS) if k in tree), "")
     value = tree.get(key, "")
@@ -110,21 +99,11 @@ def control_plane_binaries(path: Path) -> str:
     return str((path.parent / value).resolve()) if value else ""
 
 
-def _document(text: str) -> object:
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        # Raised without the cause: its text quotes the line, which may hold a token.
-        mark = getattr(error, "problem_mark", None)
-        place = f" in line {mark.line + 1}" if mark else ""
-        raise InvalidConfig(f"configuration: not YAML{place}") from None
-
-
 def parse(
     text: str, *, read: ReadText = _read_file, empty: bool = False
 ) -> tuple[RegionConfig, ...]:
     """Parse all regions of a configuration text; ``empty`` permits none."""
-    clusters = _clusters(_document(text), empty)
+    clusters = _clusters(config_file.parse_yaml(text), empty)
     regions = tuple(
         _Block(f"clusters[{n}]", block, read).region() for n, block in enumerate(clusters)
     )
@@ -140,7 +119,7 @@ def _clusters(document: object, empty: bool) -> list[Any]:
         return []
     if not isinstance(document, dict):
         raise InvalidConfig("configuration: must be a mapping with the key 'clusters'")
-    _refuse_unknown("configuration", document, TOP_KEYS)
+    config_file.refuse_unknown("configuration", document, TOP_KEYS)
     clusters = document.get("clusters")
     if empty and not clusters and isinstance(clusters, list | None):
         return []
@@ -152,7 +131,7 @@ def _clusters(document: object, empty: bool) -> list[Any]:
 def from_secret(region: str, data: Mapping[str, str]) -> RegionConfig:
     """Return the region that a CAPMOX Secret describes; ``data`` is already decoded."""
     where = f"secret of region {region}"
-    _refuse_unknown(where, data, SECRET_KEYS)
+    config_file.refuse_unknown(where, data, SECRET_KEYS)
     block = {
         "region": region,
         "url": data.get("url", ""),
@@ -165,14 +144,6 @@ def from_secret(region: str, data: Mapping[str, str]) -> RegionConfig:
     return msgspec.structs.replace(config, ca_pem=data.get("root_ca", ""))
 
 
-def _refuse_unknown(where: str, block: Mapping[Any, Any], known: frozenset[str]) -> None:
-    unknown = sorted(str(key) for key in block if key not in known)
-    if unknown:
-        raise InvalidConfig(
-            f"{where}: unknown {', '.join(unknown)}; known are {', '.join(sorted(known))}"
-        )
-
-
 class _Block:
     """One entry of ``clusters``; its errors name their place in the file."""
 
@@ -182,7 +153,7 @@ class _Block:
             raise InvalidConfig(f"{where}: must be a mapping")
         self.block: Mapping[str, object] = block
         self.read = read
-        _refuse_unknown(where, block, KEYS)
+        config_file.refuse_unknown(where, block, KEYS)
 
     def fail(self, text: str) -> NoReturn:
         raise InvalidConfig(f"{self.where}: {text}")
@@ -218,10 +189,7 @@ class _Block:
         return value
 
     def flag(self, key: str) -> bool:
-        word = str(self.block.get(key) or "").strip().lower()
-        if word not in _TRUE | _FALSE:
-            self.fail(f"{key} must be true or false")
-        return word in _TRUE
+        return config_file.parse_flag(f"{self.where}: {key}", self.block.get(key))
 
     def urls(self) -> tuple[str, ...]:
         several = self.block.get("urls", [])

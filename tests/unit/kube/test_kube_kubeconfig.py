@@ -117,7 +117,7 @@ def test_server_name_proxy_and_insecure_are_read() -> None:
 @pytest.mark.parametrize(
     "text, told",
     [
-        pytest.param("a: [", "not YAML near line", id="no YAML"),
+        pytest.param("a: [", "not YAML in line", id="no YAML"),
         pytest.param("clusters: 3", "no kubeconfig: Expected `array", id="another shape"),
         pytest.param(config(cluster={"server": ""}), "has no server", id="no server"),
         pytest.param(

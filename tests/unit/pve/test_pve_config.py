@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from moxwell.config_file import InvalidConfig
 from moxwell.pve import config
-from moxwell.pve.config import InvalidConfig, PasswordAuth, TokenAuth
+from moxwell.pve.config import PasswordAuth, TokenAuth
 from moxwell.pve.values import SecretValue
 
 GOOD = """

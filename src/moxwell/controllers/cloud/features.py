@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-import yaml
-
+from moxwell import config_file
 from moxwell.api.infra.address_ranges import parse_address_ranges
+from moxwell.config_file import InvalidConfig
 from moxwell.errors import Invalid
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -20,17 +20,9 @@ FEATURES = {"provider", "ha_group", "force_update_labels", "network", "load_bala
 OTHERS = {"controllerVmID", "controllerVMID"}  # keys of the storage driver in the same file
 NETWORK = {"mode", "external_ip_cidrs", "ip_sort_order", "ipv6_support_disabled"}
 BALANCER = {"mode", "class", "pool", "region", "vnet", "zone", "ipam", "announcer"}
-TRUE = {"1", "on", "true", "yes"}
-FALSE = {"", "0", "off", "false", "no"}
 MODES = ("default", "qemu", "auto")
 Announcer = Literal["", "metallb", "kube-vip", "cilium"]
 ANNOUNCERS: Mapping[str, Announcer] = {name: name for name in get_args(Announcer)}
-
-
-class InvalidFeatures(Invalid):
-    """Invalid features; the message names the key."""
-
-    reason = "InvalidConfiguration"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,15 +56,7 @@ class Features:
 
 def parse(text: str) -> Features:
     """The features of a whole configuration file."""
-    try:
-        document = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:  # the error text may quote a line with a token
-        mark = getattr(error, "problem_mark", None)
-        place = f" in line {mark.line + 1}" if mark else ""
-        raise InvalidFeatures(f"the configuration is not YAML{place}") from None
-    if not isinstance(document, dict):
-        raise InvalidFeatures("the configuration is not a mapping")
-    return from_mapping(document.get("features") or {})
+    return from_mapping(config_file.parse_mapping(text).get("features") or {})
 
 
 def from_mapping(features: Mapping[str, Any]) -> Features:
@@ -86,10 +70,10 @@ def from_mapping(features: Mapping[str, Any]) -> Features:
     network |= nested
     mode = str(network.get("mode") or "default")
     if mode not in MODES:
-        raise InvalidFeatures(f"features.network.mode is {mode!r}: use {', '.join(MODES)}")
+        raise InvalidConfig(f"features.network.mode is {mode!r}: use {', '.join(MODES)}")
     provider = str(features.get("provider") or "default")
     if provider not in {"default", "capmox"}:
-        raise InvalidFeatures(f"features.provider is {provider!r}: use default or capmox")
+        raise InvalidConfig(f"features.provider is {provider!r}: use default or capmox")
     external, never = _networks("external_ip_cidrs", network.get("external_ip_cidrs"))
     order, ignored = _networks("ip_sort_order", network.get("ip_sort_order"))
     return Features(
@@ -109,17 +93,17 @@ def _load_balancer(given: Mapping[str, Any]) -> LoadBalancerFeatures:
     _known("features.load_balancer", given, BALANCER)
     mode = str(given.get("mode") or "none")
     if mode not in {"none", "ipam"}:
-        raise InvalidFeatures(f"features.load_balancer.mode is {mode!r}: use none or ipam")
+        raise InvalidConfig(f"features.load_balancer.mode is {mode!r}: use none or ipam")
     announcer = str(given.get("announcer") or "")
     if announcer not in ANNOUNCERS:
-        raise InvalidFeatures(
+        raise InvalidConfig(
             f"features.load_balancer.announcer is {announcer!r}: use metallb, kube-vip or cilium"
         )
     pool = given.get("pool") or ()
     if mode == "ipam" and not pool and not given.get("vnet"):
-        raise InvalidFeatures("features.load_balancer: mode ipam needs a pool, a vnet or both")
+        raise InvalidConfig("features.load_balancer: mode ipam needs a pool, a vnet or both")
     if given.get("vnet") and not given.get("zone"):
-        raise InvalidFeatures("features.load_balancer: a vnet needs its SDN zone")
+        raise InvalidConfig("features.load_balancer: a vnet needs its SDN zone")
     return LoadBalancerFeatures(
         mode="ipam" if mode == "ipam" else "none",
         class_=str(given.get("class") or "moxwell.dev/ipam"),
@@ -139,26 +123,18 @@ def _pool(given: Any) -> tuple[str, ...]:
     try:
         parse_address_ranges(pool)
     except Invalid as error:
-        raise InvalidFeatures(f"features.load_balancer.pool: {error}") from error
+        raise InvalidConfig(f"features.load_balancer.pool: {error}") from error
     return pool
 
 
 def _flag(key: str, given: Mapping[str, Any]) -> bool:
-    """A boolean, which may be written as a text like "false"."""
-    word = str(given.get(key) or "").strip().lower()
-    if word not in TRUE | FALSE:
-        raise InvalidFeatures(f"features: {key} must be true or false, not {given[key]!r}")
-    return word in TRUE
+    return config_file.parse_flag(f"features: {key}", given.get(key))
 
 
 def _known(where: str, given: Any, keys: set[str]) -> None:
     if not isinstance(given, Mapping):
-        raise InvalidFeatures(f"{where} must be a mapping")
-    for key in given:
-        if key not in keys:
-            raise InvalidFeatures(
-                f"{where}.{key} is unknown; known keys: {', '.join(sorted(keys))}"
-            )
+        raise InvalidConfig(f"{where} must be a mapping")
+    config_file.refuse_unknown(where, given, keys)
 
 
 def _networks(key: str, given: Any) -> tuple[tuple[Network, ...], tuple[Network, ...]]:
@@ -172,6 +148,6 @@ def _networks(key: str, given: Any) -> tuple[tuple[Network, ...], tuple[Network,
         try:
             network = ipaddress.ip_network(text.lstrip("!"), strict=False)
         except ValueError as error:
-            raise InvalidFeatures(f"features.network.{key}: {text!r} is not a network") from error
+            raise InvalidConfig(f"features.network.{key}: {text!r} is not a network") from error
         (excluded if text.startswith("!") else included).append(network)
     return tuple(included), tuple(excluded)

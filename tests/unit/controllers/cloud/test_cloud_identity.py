@@ -7,9 +7,10 @@ import pytest
 
 from moxwell.api.core.nodes import Node, NodeAddress, NodeSpec, NodeStatus, NodeSystemInfo, Taint
 from moxwell.api.meta import ObjectMeta
+from moxwell.config_file import InvalidConfig
 from moxwell.controllers.cloud import features as settings
 from moxwell.controllers.cloud import identity
-from moxwell.controllers.cloud.features import Features, InvalidFeatures
+from moxwell.controllers.cloud.features import Features
 from moxwell.controllers.cloud.guest_lookup import GuestGone, GuestUnknown, NotAGuest
 from moxwell.controllers.cloud.identity import GuestIdentity
 from moxwell.controllers.cloud.node import plan
@@ -295,7 +296,7 @@ def test_labels_follow_a_migration(force: bool, pinned: bool, move: type) -> Non
     "features, says",
     [
         pytest.param({"providr": "x"}, "providr", id="a misspelt key"),
-        pytest.param({"network": {"mood": "qemu"}}, "network.mood", id="inside network"),
+        pytest.param({"network": {"mood": "qemu"}}, "network: unknown mood", id="inside network"),
         pytest.param({"network": {"mode": "magic"}}, "magic", id="a mode nobody knows"),
         pytest.param({"provider": "gcp"}, "gcp", id="another provider"),
         pytest.param({"network": {"external_ip_cidrs": "10.0.0"}}, "10.0.0", id="no network"),
@@ -303,11 +304,11 @@ def test_labels_follow_a_migration(force: bool, pinned: bool, move: type) -> Non
         pytest.param({"load_balancer": {"mode": "ipam"}}, "pool", id="a balancer without pool"),
         pytest.param({"load_balancer": {"pool": "10.0.0"}}, "10.0.0", id="a pool of nothing"),
         pytest.param({"load_balancer": {"vnet": "v"}}, "zone", id="a vnet without zone"),
-        pytest.param({"ha_group": "perhaps"}, "perhaps", id="neither true nor false"),
+        pytest.param({"ha_group": "perhaps"}, "ha_group must be true or false", id="neither true nor false"),
     ],
 )
 def test_bad_features_are_named(features: dict[str, Any], says: str) -> None:
-    with pytest.raises(InvalidFeatures, match=says):
+    with pytest.raises(InvalidConfig, match=says):
         settings.from_mapping(features)
 
 
