@@ -115,16 +115,44 @@ def _merge_list(
     identity = _identity({**others, **mine})
     if identity is None:
         return applied
-    wanted = {identity(item): item for item in applied}
-    merged = []
-    for item in found:
-        own, foreign = _fields_of(item, mine), _fields_of(item, others)
-        if identity(item) in wanted:
-            new = wanted.pop(identity(item))
-            merged.append(_merge(item, new, own or {}, foreign or {}))
-        elif own is None or foreign is not None:
-            merged.append(item)
-    return [*merged, *wanted.values()]
+    existing = {identity(item): item for item in found}
+    return [
+        _merge_item(existing.get(key), item, mine, others)
+        for key, item in _interleaved(found, applied, identity)
+        if item is not None or _is_kept(existing[key], mine, others)
+    ]
+
+
+def _interleaved(
+    found: list[Any], applied: list[Any], identity: Callable[[Any], str]
+) -> Iterator[tuple[str, Any]]:
+    """
+    Keys of both lists with the applied item, or None for an item that is not applied.
+
+    Applied items keep their order; the others keep their position in the existing list.
+    """
+    rest = [(identity(item), item) for item in applied]
+    wanted, existing = {key for key, _ in rest}, {identity(item) for item in found}
+    for key in map(identity, found):
+        shared = next((k for k, _ in rest if k in existing), None)
+        if key not in wanted:
+            yield key, None
+        while shared == key and rest:
+            yield rest[0]
+            if rest.pop(0)[0] == key:
+                break
+    yield from rest
+
+
+def _merge_item(found: Any, applied: Any, mine: FieldSet, others: FieldSet) -> Any:
+    if applied is None or found is None:
+        return found if applied is None else applied
+    return _merge(found, applied, _fields_of(found, mine) or {}, _fields_of(found, others) or {})
+
+
+def _is_kept(item: Any, mine: FieldSet, others: FieldSet) -> bool:
+    """Whether an item that is not applied stays: it was not mine, or another owns it too."""
+    return _fields_of(item, mine) is None or _fields_of(item, others) is not None
 
 
 def _identity(fields: FieldSet) -> Callable[[Any], str] | None:
@@ -158,11 +186,7 @@ def _pruned(value: Any, mine: FieldSet | None, others: FieldSet | None) -> Any:
         kept = dict(_pruned_items(value, mine, others or {}))
         return kept if kept or others is not None else _REMOVED
     if isinstance(value, list) and _identity(mine) is not None:
-        rest = [
-            item
-            for item in value
-            if _fields_of(item, mine) is None or _fields_of(item, others or {}) is not None
-        ]
+        rest = [item for item in value if _is_kept(item, mine, others or {})]
         return rest if rest or others is not None else _REMOVED
     return value if others is not None else _REMOVED
 
