@@ -1,10 +1,10 @@
 """
-What the cache of the runtime costs: against a bare loop, against kopf and the official client.
+Benchmark of the runtime's cache against a bare loop, kopf and the official client.
 
-Run: ``python bench/runtime.py`` (peers need the extra ``bench``; missing ones are named). A canned
-apiserver serves 5,000 objects and 20,000 events; each contestant is a process of its own and is
-charged the CPU it used, imports apart. Rounds alternate and the least of each counts, so that a
-busy machine disturbs all alike. Only ratios are reported. Exit 1 if the limit is missed.
+Run: ``python bench/runtime.py`` (peers need the extra ``bench``; missing ones are named). A server
+with prepared responses serves 5,000 objects and 20,000 events; each contestant is a process and is
+charged the CPU it used, without imports. Rounds alternate and the minimum of each counts, so that a
+busy machine affects all alike. Only ratios are reported. Exits with 1 if the limit is missed.
 """
 
 import importlib.util
@@ -26,7 +26,7 @@ CONTESTANTS = {
 
 
 def measure(who: str, url: str) -> dict[str, float]:
-    """One contestant, once."""
+    """Run one contestant once."""
     command = [
         sys.executable,
         str(HERE / "runtime_clients.py"),
@@ -43,7 +43,7 @@ def measure(who: str, url: str) -> dict[str, float]:
 
 
 def run(url: str) -> dict[str, dict[str, float]]:
-    """The least of each over alternating rounds."""
+    """The minimum of each over alternating rounds."""
     best: dict[str, dict[str, float]] = {}
     for number in range(max(rounds for rounds, _ in CONTESTANTS.values())):
         for who, (rounds, needs) in CONTESTANTS.items():
@@ -70,7 +70,7 @@ def report(best: dict[str, dict[str, float]]) -> None:
 
 
 def main() -> int:
-    """Run everything; 1 if the cache costs too much."""
+    """Run everything; returns 1 if the cache exceeds its limit."""
     command = [sys.executable, str(HERE / "runtime_server.py"), str(OBJECTS), str(EVENTS)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:

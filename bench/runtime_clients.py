@@ -1,8 +1,8 @@
 """
-The contestants of bench/runtime.py: each fills a copy of everything and follows every event.
+The contestants of bench/runtime.py: each lists all objects and watches all events into a copy.
 
-One process each. CPU is what the process used from just before its first request until the last
-event was in its copy; imports are not counted. Memory is what the copy added to the process.
+Each is one process. CPU is measured from before its first request until the last event is in its
+copy, without imports; memory is the growth of the process.
 """
 
 import asyncio
@@ -79,12 +79,12 @@ class Usage:
         self._cpu, self._rss = cpu(), rss()
 
     def filled(self) -> None:
-        """The list is in the copy."""
+        """Record that the list is in the copy."""
         self._filled = cpu()
         self._copy = rss() - self._rss
 
     def finish(self) -> None:
-        """The last event is in the copy: print and leave."""
+        """Record that the last event is in the copy; print the figures and exit."""
         end = cpu()
         found = {
             "list": self._filled - self._cpu,
@@ -117,7 +117,7 @@ class _Event(msgspec.Struct):
 
 
 async def bare(url: str, usage: Usage) -> None:
-    """aiohttp and msgspec, nothing else: a dict of typed objects."""
+    """aiohttp and msgspec only: a dict of typed objects."""
     import aiohttp
 
     path = f"{url}/apis/{GROUP}/{VERSION}/{PLURAL}"
@@ -146,7 +146,7 @@ async def bare(url: str, usage: Usage) -> None:
 
 
 async def ours(url: str, usage: Usage, *, indexed: bool = False) -> None:
-    """The cache of the runtime over the client of ``kube``; with or without indexes and a queue."""
+    """The runtime's cache on the client of ``kube``, with or without indexes and a queue."""
     import random
 
     from moxwell.clock import SystemClock
@@ -181,13 +181,13 @@ async def ours(url: str, usage: Usage, *, indexed: bool = False) -> None:
         last = asyncio.create_task(done.wait())
         await asyncio.wait({task, last}, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
-            task.result()  # it never ends by itself: this raises what broke it
+            task.result()  # it never returns; this raises its error
         task.cancel()
         await asyncio.wait([task])
 
 
 async def with_kopf(url: str, usage: Usage) -> None:
-    """kopf with one handler that does nothing but remember."""
+    """kopf with one handler that only stores the object."""
     import kopf
 
     logging.disable(logging.CRITICAL)
@@ -219,11 +219,11 @@ async def with_kopf(url: str, usage: Usage) -> None:
     await done.wait()
     usage.finish()
     task.cancel()
-    os._exit(0)  # its farewell takes long and is not what is measured
+    os._exit(0)  # its shutdown is slow and not part of the measurement
 
 
 def official(url: str, usage: Usage) -> None:
-    """The official client: custom objects as dicts, its own watch."""
+    """The official client: custom objects as dicts, with its own watch."""
     import kubernetes  # type: ignore[import-untyped, unused-ignore]
 
     client: Any = kubernetes.client

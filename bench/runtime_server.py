@@ -1,8 +1,8 @@
 """
-A canned apiserver for bench/runtime.py: one list, one watch, everything serialised beforehand.
+A server with prepared responses for bench/runtime.py: one list, one watch, some discovery.
 
-It answers as much of the API as kopf and the official client ask for before they list and watch.
-Every object is about 2.2 KB, managedFields included, as a genuine apiserver sends them.
+It serves what kopf and the official client request before they list and watch. Objects have about
+2.2 KB, managedFields included, as from kube-apiserver.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ BATCH = 1 << 16
 
 
 def machine(number: int, version: int) -> dict[str, Any]:
-    """An object of the size and shape of a ProxmoxMachine."""
+    """An object with the size and structure of a ProxmoxMachine."""
     name = f"team-{number % 40}-md-0-{number:05d}"
     fields: dict[str, Any] = {
         f"f:{part}": {} for part in ("cores", "memoryMiB", "template", "disks", "network")
@@ -130,7 +130,7 @@ def make_app(count: int, events: int) -> web.Application:
 
 
 def discovery() -> dict[str, Any]:
-    """What clients look up first."""
+    """The discovery documents that clients read first."""
     version = {"groupVersion": f"{GROUP}/{VERSION}", "version": VERSION}
     group = {"name": GROUP, "versions": [version], "preferredVersion": version}
     resource = {
@@ -161,7 +161,7 @@ def _json(body: Any) -> Any:
 
 
 async def main(count: int, events: int) -> None:
-    """Serve on a free port, say which, and stay until killed."""
+    """Serve on a free port, print it, and run until killed."""
     runner = web.AppRunner(make_app(count, events), access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

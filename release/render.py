@@ -1,9 +1,9 @@
 """
-The components of a clusterctl release: ``render.py > infrastructure-components.yaml``.
+Render the components of a clusterctl release: ``render.py > infrastructure-components.yaml``.
 
-One Namespace and everything in it, CRDs with their conversion webhook, admission, the least that
-the manager may do in Kubernetes, and the Deployment with a container called ``manager``. The one
-variable is ``MOXWELL_CONFIG_B64``, the file of regions in base64. cert-manager is not needed.
+They are a Namespace, CRDs with their conversion webhook, the validating webhook, least-privilege
+RBAC, and the Deployment with a container named ``manager``. The only variable is
+``MOXWELL_CONFIG_B64``, the file with the regions in base64. cert-manager is not needed.
 """
 
 import sys
@@ -30,7 +30,7 @@ Json = dict[str, Any]
 
 
 def named(kind: str, api: str, name: str, *, spaced: bool = True, **rest: Any) -> Json:
-    """An object of ours."""
+    """An object of the release, with its labels."""
     meta: Json = {"name": name, "labels": dict(LABELS)}
     if spaced:
         meta["namespace"] = NAMESPACE
@@ -45,7 +45,7 @@ def rule(
 
 
 def cluster_rules() -> list[Json]:
-    """What the manager may do anywhere."""
+    """The ClusterRole rules of the manager."""
     ours = sorted({k.resource.plural for k in KINDS})
     crds = sorted({k.resource.group_resource for k in KINDS})
     return [
@@ -70,7 +70,7 @@ def cluster_rules() -> list[Json]:
 
 
 def own_rules() -> list[Json]:
-    """What the manager may do in its own namespace."""
+    """The Role rules of the manager in its own namespace."""
     return [
         rule("coordination.k8s.io", ["leases"], [*READ, "create", "delete", "patch", "update"]),
         rule("", ["secrets"], ["get", "create", "patch", "update"]),
@@ -133,7 +133,7 @@ def container() -> Json:
             "operator",
             "--controllers=infra",
             "--config=/etc/proxmox/config.yaml",
-            "--namespace=",  # all
+            "--namespace=",  # all namespaces
             f"--leader-elect-resource-namespace={NAMESPACE}",
         ],
         "ports": [
@@ -173,7 +173,7 @@ def deployment() -> list[Json]:
 
 
 def components() -> list[Json]:
-    """Everything, in the order it is applied."""
+    """All objects, in the order in which they are applied."""
     hook = crd.ConversionWebhook(service=SERVICE, namespace=NAMESPACE)
     space = {"pod-security.kubernetes.io/enforce": "restricted"}
     namespace = named("Namespace", "v1", NAMESPACE, spaced=False)

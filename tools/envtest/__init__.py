@@ -1,1 +1,1 @@
-"""The envtest: genuine programs nobody here wrote, installed once and started for tests."""
+"""envtest: upstream Kubernetes programs, built once and started for tests."""

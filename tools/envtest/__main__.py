@@ -1,8 +1,8 @@
 """
-``python -m envtest [--list] [name …]``: install what is missing, in the order of the table.
+``python -m envtest [--list] [name …]``: install missing programs, in the order of the table.
 
-Out: one line per program, and exit 0 when every one is there. Without a registry it says so once,
-in one sentence, and exits 1 under ``CI=true``, 0 otherwise: the tests then skip, loudly.
+Prints one line per program and exits with 0 when all are installed. Without a module registry it
+prints one message and exits with 1 under ``CI=true``, otherwise with 0; tests are then skipped.
 """
 
 import argparse
@@ -11,7 +11,7 @@ import sys
 import time
 
 from envtest import locate
-from envtest.install import Go, Offline, RigError, find_go, install
+from envtest.install import EnvtestError, Go, Offline, find_go, install
 from envtest.table import BY_NAME, TOOLS, Tool
 
 
@@ -26,7 +26,7 @@ def _one(go: Go, tool: Tool, place: str) -> str | None:
         path = install(go, tool, say=lambda line: say(f"[{place}] {line}"))
     except Offline:
         raise
-    except RigError as error:
+    except EnvtestError as error:
         say(f"[{place}] {tool.name} {tool.version}: NOT INSTALLED: {error}")
         return tool.name
     size = path.stat().st_size // 2**20
@@ -42,7 +42,7 @@ def run(names: list[str]) -> int:
         return 0
     try:
         go = find_go()
-    except RigError as error:
+    except EnvtestError as error:
         say(f"NOT INSTALLED: {error}")
         return 1
     try:
@@ -69,17 +69,17 @@ def listing() -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="envtest", description="install genuine programs for tests"
+        prog="envtest", description="install upstream programs for tests"
     )
     parser.add_argument("--list", action="store_true", help="say what is installed")
     parser.add_argument("names", nargs="*", metavar="name")
-    told = parser.parse_args()
-    unknown = [n for n in told.names if n not in BY_NAME]
+    options = parser.parse_args()
+    unknown = [n for n in options.names if n not in BY_NAME]
     if unknown:
         parser.error(f"no such program: {', '.join(unknown)}")
-    if told.list:
+    if options.list:
         return listing()
-    code = run(told.names)
+    code = run(options.names)
     return code if os.environ.get("CI") == "true" else 0
 
 

@@ -1,8 +1,8 @@
 """
-A browser for the dashboard's tests.
+Find or install a browser for the tests of the dashboard.
 
-``python -m envtest.browser`` installs Debian's chromium where apt can and may; :func:`find` says where
-one is. Nothing is downloaded from anywhere else.
+``python -m envtest.browser`` installs Debian's Chromium where apt is available and permitted.
+Nothing is downloaded from elsewhere.
 """
 
 import os
@@ -15,7 +15,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
 def find() -> Path | None:
-    """An installed browser of the family, or None."""
+    """The path of an installed browser, or None."""
     found = next((path for name in NAMES if (path := shutil.which(name))), None)
     return Path(found) if found else None
 
@@ -26,7 +26,7 @@ def _apt(*args: str) -> bool:
 
 
 def install() -> bool:
-    """Ask apt, where it can be asked."""
+    """Install with apt if it is available."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         return False
     package = ("install", "-y", "--no-install-recommends", "chromium")
@@ -35,10 +35,10 @@ def install() -> bool:
 
 def main() -> int:
     if find() is None:
-        sys.stdout.write("envtest: installing chromium\n")
+        sys.stdout.write("envtest: installing Chromium\n")
         install()
     if find() is None:
-        sys.stdout.write("envtest: no chromium: the dashboard's browser tests will be SKIPPED\n")
+        sys.stdout.write("envtest: no Chromium: browser tests of the dashboard are SKIPPED\n")
         return 1 if os.environ.get("CI") == "true" else 0
     return 0
 

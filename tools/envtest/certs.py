@@ -1,6 +1,4 @@
-"""
-Certificates for control planes that live as long as one test run: a CA and what it signs, as files.
-"""
+"""Certificates for the control planes of one test run: a CA and what it signs, as files."""
 
 import datetime
 from dataclasses import dataclass
@@ -33,7 +31,7 @@ def _write(folder: Path, name: str, pair: KeyPair, public: str = "crt") -> Pair:
 
 
 class Authority:
-    """Signs what one run needs; its files are ``<name>.crt`` and ``<name>.key`` in ``folder``."""
+    """Issues certificates; its files are ``<name>.crt`` and ``<name>.key`` in ``folder``."""
 
     def __init__(self, folder: Path, name: str = "ca") -> None:
         self.folder = folder

@@ -1,9 +1,9 @@
 """
-A genuine control plane on free loopback ports.
+Run an upstream control plane on free loopback ports.
 
-In: a folder and the installed programs. Out: etcd and kube-apiserver, ready, with an admin
-kubeconfig; controller-manager and scheduler when asked. etcd does not fsync: a test's cluster has
-nothing to lose, and starts in seconds.
+Starts etcd and kube-apiserver in a folder and writes an admin kubeconfig; kube-controller-manager
+and kube-scheduler are started on request. etcd does not fsync by default, so that a start takes
+seconds.
 """
 
 import json
@@ -24,7 +24,7 @@ PROGRAMS = ("etcd", "kube-apiserver", "kubectl")
 
 
 class ControlPlane:
-    """Starts in the constructor's folder, stops by id; a context manager."""
+    """A control plane in a folder; a context manager that stops its processes by id."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -41,13 +41,13 @@ class ControlPlane:
 
     # -- starting and stopping ---------------------------------------------------------------
     def start(self, *extra: str, durable: bool = False) -> "ControlPlane":
-        """etcd (synced to disk only if ``durable``) and kube-apiserver with ``extra`` flags."""
+        """Start etcd (with fsync only if ``durable``) and kube-apiserver with ``extra`` flags."""
         etcd = self._start_etcd(durable)
         self._start_apiserver(etcd, extra)
         return self
 
     def start_controller_manager(self, *extra: str) -> Process:
-        """Garbage collection, namespaces, service accounts, attach/detach, node lifecycle."""
+        """Start garbage collection, namespaces, service accounts, attach/detach, node lifecycle."""
         ca = self.authority.pair
         return self._component(
             "kube-controller-manager",
@@ -77,20 +77,20 @@ class ControlPlane:
     def start_program(
         self, name: str, *args: str | Path, env: dict[str, str] | None = None
     ) -> Process:
-        """Any installed program of the table, with ``KUBECONFIG`` set to the admin's."""
+        """Start an installed program of the table, with ``KUBECONFIG`` set to the admin's."""
         return self.run(name, locate.program(name), *args, env=env)
 
     def run(
         self, name: str, program: Path, *args: str | Path, env: dict[str, str] | None = None
     ) -> Process:
-        """Any program, owned and stopped with this control plane."""
+        """Start any program; it is stopped with this control plane."""
         full = {**os.environ, "KUBECONFIG": str(self.kubeconfig), **(env or {})}
         process = Process(name, [program, *args], folder=self.folder, env=full)
         self.processes[name] = process
         return process
 
     def stop(self) -> None:
-        """The last started ends first."""
+        """Stop all processes, the last started first."""
         for process in reversed(list(self.processes.values())):
             process.stop()
         self.processes.clear()
@@ -106,9 +106,9 @@ class ControlPlane:
     ) -> None:
         self.stop()
 
-    # -- talking -------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------
     def kubeconfig_for(self, user: str, *groups: str) -> Path:
-        """A kubeconfig with a client certificate of its own."""
+        """Write a kubeconfig with a new client certificate."""
         pair = self.authority.client(user, *groups)
         path = self.folder / f"{user.replace(':', '-')}.kubeconfig"
         who = kubeconfig.user(pair)
@@ -117,7 +117,7 @@ class ControlPlane:
     def kubectl(
         self, *args: str, stdin: str | None = None, check: bool = True
     ) -> subprocess.CompletedProcess[str]:
-        """Genuine kubectl as the admin."""
+        """Run kubectl as the admin."""
         command = [str(locate.program("kubectl")), "--kubeconfig", str(self.kubeconfig), *args]
         env = {**os.environ, "HOME": str(self.folder), "KUBECTL_KUBERC": "false"}
         return subprocess.run(
@@ -125,7 +125,9 @@ class ControlPlane:
         )
 
     def request(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """One JSON request as the admin: status and decoded answer (text when not JSON)."""
+        """
+        Send one JSON request as the admin; returns status and decoded body (text if not JSON).
+        """
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         ask = urllib.request.Request(self.url + path, data, headers, method=method)
@@ -137,17 +139,17 @@ class ControlPlane:
                 return error.code, _decoded(error.read())
 
     def namespace(self, name: str) -> str:
-        """A place for the objects of one test module on a plane that others use too; its name."""
+        """Create a namespace for one test module on a shared control plane; returns its name."""
         meta = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-        status, said = self.request("POST", "/api/v1/namespaces", meta)
+        status, body = self.request("POST", "/api/v1/namespaces", meta)
         if status not in (201, 409):
-            raise Failed(f"namespace {name}: {said}")
+            raise Failed(f"namespace {name}: {body}")
         return name
 
     def is_ready(self) -> bool:
         try:
             return self.request("GET", "/readyz")[0] == 200
-        except (OSError, HTTPException):  # also one that is too slow to answer
+        except (OSError, HTTPException):  # also if it is too slow to answer
             return False
 
     # -- the parts -----------------------------------------------------------------------------
@@ -214,7 +216,7 @@ def _decoded(data: bytes) -> Any:
 
 
 def _answers(port: int) -> bool:
-    """Whether a component says it is healthy; its own certificate is of no interest."""
+    """Whether a component reports healthy; its certificate is not verified."""
     loose = ssl.create_default_context()
     loose.check_hostname, loose.verify_mode = False, ssl.CERT_NONE
     try:
@@ -226,6 +228,6 @@ def _answers(port: int) -> bool:
 
 
 def wait_default_account(plane: ControlPlane, namespace: str = "default") -> None:
-    """Pods are refused until the controller-manager made the namespace's service account."""
+    """Wait for the default service account, without which Pods are rejected."""
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
     wait_for(lambda: True if plane.request("GET", path)[0] == 200 else None, path)

@@ -1,10 +1,9 @@
 """
-Programs for disks: file systems and encryption, as Debian packages them.
+Programs for file systems and encryption, from Debian packages.
 
-``python -m envtest.disks`` installs them where apt can and may, and says loudly where it cannot;
-:func:`missing` says which are not there. The surprising fact: ``cryptsetup`` formats and checks
-keys without help of the kernel, but opens nothing where the kernel has no device mapper;
-:func:`maps` says whether it has.
+``python -m envtest.disks`` installs them where apt is available and permitted. ``cryptsetup``
+formats and checks keys without the kernel, but opens nothing without a device mapper; :func:`maps`
+tells whether the kernel has one.
 """
 
 import os
@@ -31,13 +30,13 @@ def missing() -> tuple[str, ...]:
 
 
 def maps() -> bool:
-    """Can the kernel map devices, as opening an encrypted disk needs?"""
+    """Whether the kernel can map devices, which opening an encrypted disk needs."""
     rows = Path("/proc/misc").read_text().splitlines()
     return any(line.split()[-1] == "device-mapper" for line in rows)
 
 
 def may_grow() -> bool:
-    """Does this process have CAP_SYS_RESOURCE, which growing a mounted ext4 needs?"""
+    """Whether this process has CAP_SYS_RESOURCE, which growing a mounted ext4 needs."""
     rows = dict(r.split(":", 1) for r in Path("/proc/self/status").read_text().splitlines())
     return bool(int(rows["CapEff"], 16) >> 24 & 1)
 
@@ -48,7 +47,7 @@ def _apt(*args: str) -> bool:
 
 
 def install(packages: Sequence[str]) -> bool:
-    """Ask apt, where it can be asked."""
+    """Install with apt if it is available."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         return False
     wanted = ("install", "-y", "--no-install-recommends", *packages)

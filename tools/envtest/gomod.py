@@ -1,9 +1,8 @@
 """
-The small ``go.mod`` a program is built from.
+Render the ``go.mod`` from which a program is built.
 
-In: a :class:`~envtest.table.Tool` and the ``replace`` lines of its own module (``go mod edit -json``).
-Out: the text of a module that requires only it. A dependency's ``replace`` lines do not count in
-Go, so they are repeated here; those that point at folders become published versions.
+The module requires only the program's module. Go ignores ``replace`` lines of dependencies, so they
+are repeated here; those that point at folders become published versions.
 """
 
 import json
@@ -14,7 +13,7 @@ from envtest.table import Tool
 
 
 def replaces(tool: Tool, upstream: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """``(old, new, version)`` for every replace of the module, folders made versions."""
+    """``(old, new, version)`` for every replace of the module; folders become versions."""
     siblings = dict(tool.siblings)
     for line in upstream.get("Replace") or ():
         old, new = line["Old"]["Path"], line["New"]
@@ -26,7 +25,7 @@ def replaces(tool: Tool, upstream: Mapping[str, Any]) -> Iterator[tuple[str, str
 
 
 def text(tool: Tool, upstream: Mapping[str, Any]) -> str:
-    """The whole file."""
+    """The text of the file."""
     lines = [f"\t{old} => {new} {version}" for old, new, version in replaces(tool, upstream)]
     head = f"module envtest\n\ngo {upstream['Go']}\n\nrequire {tool.module} {tool.version}\n"
     return head + ("\nreplace (\n" + "\n".join(lines) + "\n)\n" if lines else "")

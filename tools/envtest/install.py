@@ -1,9 +1,9 @@
 """
-Builds a program of the table with the ordinary Go client and puts it in the cache.
+Build a program of the table with the Go toolchain and install it in the cache.
 
-In: a :class:`~envtest.table.Tool`. Out: ``<cache>/<name>-<version>/<name>`` and, beside it under
-``src``, the CRDs and webhook manifests that the module's source carries. A folder appears whole
-or not at all (built aside, then renamed), and one that is there is never built again.
+The result is ``<cache>/<name>-<version>/<name>``, with the CRDs and webhook manifests of the module
+under ``src``. A folder is built aside and renamed, so it is complete or missing; an existing one is
+not built again.
 """
 
 import fcntl
@@ -30,17 +30,17 @@ _OFFLINE = re.compile(
 )
 
 
-class RigError(Exception):
-    """A program could not be installed; the text says why and what to do."""
+class EnvtestError(Exception):
+    """A program cannot be installed; the message says why and what to do."""
 
 
-class Offline(RigError):
-    """Nobody answered for the Go module registry: trying the next program is of no use."""
+class Offline(EnvtestError):
+    """The Go module registry does not answer, so the next program would fail too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Go:
-    """The Go client of this machine."""
+    """The Go toolchain of this machine."""
 
     path: str
 
@@ -52,12 +52,12 @@ class Go:
         )
         if done.returncode != 0:
             tail = "\n".join(done.stderr.strip().splitlines()[-8:])
-            kind = Offline if _OFFLINE.search(done.stderr + done.stdout) else RigError
+            kind = Offline if _OFFLINE.search(done.stderr + done.stdout) else EnvtestError
             raise kind(f"go {args[0]} failed:\n{tail or done.stdout.strip()[-500:]}")
         return done.stdout
 
     def source(self, module: str, version: str, *, cwd: Path) -> Path:
-        """Download a module; the folder of its source."""
+        """Download a module; returns the folder of its source."""
         found = gomod.parse(self.run("mod", "download", "-json", f"{module}@{version}", cwd=cwd))
         return Path(found["Dir"])
 
@@ -65,7 +65,7 @@ class Go:
 def find_go() -> Go:
     path = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
     if path is None:
-        raise RigError("there is no `go` on this machine: install Go 1.26 or newer")
+        raise EnvtestError("Go is not installed: install Go 1.26 or newer")
     return Go(path)
 
 
@@ -98,7 +98,7 @@ def _alone(cache: Path, name: str) -> Iterator[None]:
 
 
 def install(go: Go, tool: Tool, *, say: Say) -> Path:
-    """Build ``tool`` unless it is there; its program."""
+    """Build ``tool`` unless it is installed; returns the path of the program."""
     cache = locate.cache()
     with _alone(cache, tool.name):
         if locate.is_installed(tool.name):

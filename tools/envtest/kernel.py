@@ -1,10 +1,10 @@
 """
-A kernel of one's own: User-mode Linux of Debian, for what this machine's kernel denies.
+Run a command in User-mode Linux, for what the kernel of this machine denies.
 
-In: a command. Out: what it printed and how it ended, run as root of a fresh kernel that sees this
-machine's files read-only, with a device mapper, loop devices and every capability. It needs no
-rights here: the kernel is a process. The surprise: modules name each other wrongly for dm-crypt
-(its keys want a cipher that is a module itself), so they are loaded in an order that works.
+The command runs as root of a new kernel that sees the files of this machine read-only, with a
+device mapper, loop devices and all capabilities. It needs no privileges, because the kernel is a
+process. The dependencies of dm-crypt's modules are incomplete (its keys need a cipher that is a
+module itself), so modules are loaded in an explicit order.
 """
 
 import os
@@ -26,7 +26,7 @@ PATIENCE_SECONDS = 600
 
 @dataclass(frozen=True)
 class Ran:
-    """What happened inside; ``code`` is None where the kernel itself did not get there."""
+    """The result of the command; ``code`` is None if the kernel did not run it."""
 
     code: int | None
     output: str
@@ -54,7 +54,7 @@ halt -f
 
 
 def run(*command: str, folder: Path) -> Ran:
-    """A command in a kernel of its own; the folder is where it runs."""
+    """Run a command in a new kernel, in ``folder``."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as made:
         first = Path(made) / "init"
         first.write_text(script(command, folder))
@@ -65,14 +65,14 @@ def run(*command: str, folder: Path) -> Ran:
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             errors="replace", env={**os.environ, "TMPDIR": "/tmp"}, start_new_session=True,
         )  # fmt: skip
-        said = _await(running)
-    _, up, output = said.partition(UP)
+        printed = _await(running)
+    _, up, output = printed.partition(UP)
     output, ended, rest = output.rpartition(ENDED)
-    return Ran(int(rest.split()[0]), output) if up and ended else Ran(None, said[-2000:])
+    return Ran(int(rest.split()[0]), output) if up and ended else Ran(None, printed[-2000:])
 
 
 def _await(running: "subprocess.Popen[str]") -> str:
-    """All it says; a kernel that does not end is ended, with the processes it is made of."""
+    """Read all output; a kernel that does not exit is killed with its processes."""
     try:
         return running.communicate(timeout=PATIENCE_SECONDS)[0]
     except subprocess.TimeoutExpired:

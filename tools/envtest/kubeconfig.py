@@ -1,9 +1,4 @@
-"""
-Kubeconfig files.
-
-In: a server, its authority, and who speaks. Out: one file, mode 0600, with everything inline so
-that it can be handed to any program.
-"""
+"""Write kubeconfig files with mode 0600 and inline certificates."""
 
 import base64
 from pathlib import Path
@@ -19,7 +14,7 @@ def _inline(path: Path) -> str:
 
 
 def user(pair: Pair | None = None, token: str | None = None) -> dict[str, str]:
-    """Credentials as a kubeconfig has them."""
+    """Credentials of a kubeconfig."""
     if pair is not None:
         return {
             "client-certificate-data": _inline(pair.cert),
@@ -29,7 +24,7 @@ def user(pair: Pair | None = None, token: str | None = None) -> dict[str, str]:
 
 
 def write(path: Path, *, server: str, ca: Path, who: dict[str, str]) -> Path:
-    """Write the file; its path."""
+    """Write the file; returns its path."""
     content: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Config",

@@ -1,9 +1,8 @@
 """
-Where the installed programs are.
+Paths of the installed programs.
 
-In: the environment (``MOXWELL_ENVTEST``, else the XDG cache). Out: paths. A program of the table is
-looked for at its pinned version only, never on ``PATH``: a test must not pass because of a
-program somebody happened to have.
+The cache is ``MOXWELL_ENVTEST``, else the XDG cache. A program of the table is searched at its
+pinned version only and never on ``PATH``, so that a test does not depend on other installations.
 """
 
 import os
@@ -13,10 +12,10 @@ from envtest.table import BY_NAME, TOOLS
 
 
 def cache() -> Path:
-    """The folder that holds one folder per program and version."""
-    told = os.environ.get("MOXWELL_ENVTEST")
-    if told:
-        return Path(told)
+    """The folder with one folder per program and version."""
+    configured = os.environ.get("MOXWELL_ENVTEST")
+    if configured:
+        return Path(configured)
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "moxwell" / "envtest"
 
@@ -26,7 +25,7 @@ def folder(name: str) -> Path:
 
 
 def program(name: str) -> Path:
-    """Where ``name`` is, or will be."""
+    """The path of a program, installed or not."""
     return folder(name) / name
 
 

@@ -1,11 +1,9 @@
 """
-Genuine Cluster API on a genuine control plane: core, kubeadm bootstrap and control plane, IPAM.
+Run upstream Cluster API on a control plane: core, kubeadm bootstrap and control plane, IPAM.
 
-In: a started :class:`~envtest.control_plane.ControlPlane`. Out: their CRDs, their webhooks pointed at
-loopback with our authority, and the managers running. The manifests come from the modules the
-programs were built of; what kustomize would have added (labels, conversion, certificates) is added
-here. They hurry: an object may be looked at again within a second, and an etcd that nobody serves
-is given up soon.
+Installs CRDs and webhooks (which call loopback with the CA of the control plane) and starts the
+managers. The manifests come from the modules of the programs; what kustomize would add (labels,
+conversion, certificates) is added here. Rate limits and etcd timeouts are short.
 """
 
 import base64
@@ -31,7 +29,7 @@ DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 @dataclass(frozen=True, slots=True)
 class Manager:
-    """One program of the table, where its manifests are, and its flag for health."""
+    """One program of the table, the folder of its manifests, and its health flag."""
 
     name: str
     source: str
@@ -39,9 +37,9 @@ class Manager:
     flags: tuple[str, ...] = ()
 
 
-GATES = "--feature-gates=ReconcilerRateLimiting=false"  # which holds an object back for a second
+GATES = "--feature-gates=ReconcilerRateLimiting=false"  # it delays an object for a second
 TOPOLOGY = "ClusterTopology=true"  # clusters by ClusterClass
-IGNITION = "KubeadmBootstrapFormatIgnition=true"  # and Flatcar, in those that know of it
+IGNITION = "KubeadmBootstrapFormatIgnition=true"  # and Flatcar, where it is supported
 CORE = Manager("cluster-api", "src/config", flags=(f"{GATES},{TOPOLOGY}",))
 BOOTSTRAP = Manager(
     "kubeadm-bootstrap", "src/bootstrap/kubeadm/config", flags=(f"{GATES},{IGNITION}",)
@@ -60,7 +58,7 @@ ALL = (CORE, BOOTSTRAP, IPAM)
 
 
 def start(plane: ControlPlane, *managers: Manager) -> tuple[Process, ...]:
-    """Install and run; returns when every manager is ready."""
+    """Install and start; returns when every manager is ready."""
     chosen = [(manager, free_port(), free_port()) for manager in managers or ALL]
     install(plane, {manager: f"https://127.0.0.1:{port}" for manager, port, _ in chosen})
     started = tuple(_start(plane, manager, port, health) for manager, port, health in chosen)
@@ -91,7 +89,7 @@ def _start(plane: ControlPlane, manager: Manager, port: int, health: int) -> Pro
 
 
 def install(plane: ControlPlane, urls: Mapping[Manager, str]) -> None:
-    """Their CRDs and webhook configurations, calling each by its URL."""
+    """Its CRDs and webhook configurations, which call it by URL."""
     bundle = base64.b64encode(plane.authority.pem).decode()
     found = [obj for manager, url in urls.items() for obj in _objects(manager, url, bundle)]
     text = yaml.dump_all(found, Dumper=DUMPER)
@@ -108,7 +106,7 @@ def _objects(manager: Manager, url: str, bundle: str) -> Iterator[Object]:
 
 
 def definitions(manager: Manager) -> Iterator[Object]:
-    """Its CRDs, as its module has them."""
+    """Its CRDs, from its module."""
     return _documents(locate.folder(manager.name) / manager.source / "crd" / "bases")
 
 
@@ -140,5 +138,5 @@ def _is_ready(port: int) -> bool:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=2) as answer:
             return bool(answer.status == 200)
-    except (OSError, HTTPException):  # also one that is too slow to answer
+    except (OSError, HTTPException):  # also if it is too slow to answer
         return False

@@ -1,10 +1,10 @@
 """
-pytest fixtures over the envtest, and the loud line about what was skipped.
+pytest fixtures for upstream programs, and a report of the tests that were skipped without them.
 
-Out, for any test under ``tests/``: ``envtest_program`` (the path of an installed program),
-``genuine`` (one control plane per worker, shared), ``own_genuine`` (a fresh one for a module),
-``capi`` (one with Cluster API, shared: all its tests are on one worker). A test that needs what is
-not installed is skipped, and the summary says so in capitals; with ``CI=true`` it fails instead.
+``envtest_program`` is the path of an installed program, ``genuine`` one upstream control plane per
+worker, ``own_genuine`` a new one per module, ``capi`` one with Cluster API (its tests run on one
+worker). A test whose program is not installed is skipped and reported as NOT RUN; with ``CI=true``
+it fails instead.
 """
 
 import os
@@ -23,27 +23,29 @@ LOUD = "LOUD: "
 
 
 def require(*names: str) -> None:
-    """Go on only where the programs are installed."""
+    """Skip the test unless the programs are installed."""
     absent = locate.missing(names)
     if absent:
         need_or_skip(f"{', '.join(absent)} not installed: run `make envtest`")
 
 
 def need_or_skip(reason: str) -> NoReturn:
-    """What a test cannot do without is missing: fail under CI, skip loudly elsewhere."""
+    """Fail under CI, otherwise skip with a report: something installable is missing."""
     if os.environ.get("CI") == "true":
         pytest.fail(reason, pytrace=False)
     pytest.skip(LOUD + reason)
 
 
 def skip_here(reason: str) -> NoReturn:
-    """What this machine's kernel or rights refuse cannot be installed: skip loudly, everywhere."""
+    """
+    Skip with a report, also under CI: the kernel or the privileges of this machine do not allow it.
+    """
     pytest.skip(LOUD + reason)
 
 
 @pytest.fixture(scope="session")
 def envtest_program() -> Callable[[str], Path]:
-    """``envtest_program("csi-sanity")``: where it is, or a loud skip."""
+    """``envtest_program("csi-sanity")``: its path; skips the test if it is not installed."""
 
     def find(name: str) -> Path:
         require(name)
@@ -54,7 +56,7 @@ def envtest_program() -> Callable[[str], Path]:
 
 @pytest.fixture(scope="session")
 def browser_program() -> Path:
-    """A chromium, or a loud skip."""
+    """A Chromium; skips the test if there is none."""
     found = browser.find()
     if found is None:
         need_or_skip("no chromium: run `make test` where apt may install it")
@@ -72,24 +74,26 @@ def _started(folder: Path) -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="session")
 def genuine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """etcd, kube-apiserver and kube-controller-manager, shared by the tests of a worker.
+    """
+    etcd, kube-apiserver and kube-controller-manager, shared by the tests of a worker.
 
-    Leave nothing cluster-scoped behind; a story that must own the cluster takes ``own_genuine``.
+    Tests leave no cluster-scoped objects; a test that needs the whole cluster uses ``own_genuine``.
     """
     yield from _started(tmp_path_factory.mktemp("genuine"))
 
 
 @pytest.fixture(scope="module")
 def own_genuine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """The same, fresh for one module; ``start_scheduler`` and ``start_program`` add to it."""
+    """The same, new for one module; ``start_scheduler`` and ``start_program`` extend it."""
     yield from _started(tmp_path_factory.mktemp("own"))
 
 
 @pytest.fixture(scope="session")
 def capi(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane with Cluster API core, kubeadm bootstrap and in-cluster IPAM.
+    """
+    A control plane with Cluster API core, kubeadm bootstrap and in-cluster IPAM.
 
-    Modules share it: each keeps to a namespace of its own (``plane.namespace``).
+    Modules share it; each uses its own namespace (``plane.namespace``).
     """
     require(*CAPI)
     for plane in _started(tmp_path_factory.mktemp("capi")):
@@ -99,7 +103,7 @@ def capi(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share a control plane stay on one worker, or each would start one."""
+    """Keep tests that share a control plane on one worker, so that only one is started."""
     for item in items:
         names = set(getattr(item, "fixturenames", ()))
         if not names & {"own_genuine", "capi"} or item.get_closest_marker("xdist_group"):
@@ -114,7 +118,7 @@ def _reason(report: object) -> str:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """One line that cannot be overlooked for each reason why something did not run."""
+    """Print one red line for each reason why tests did not run."""
     counts: dict[str, int] = {}
     for report in terminalreporter.getreports("skipped"):
         _, found, reason = _reason(report).partition(LOUD)

@@ -1,9 +1,8 @@
 """
-Programs started for a test and ended by their id.
+Start programs for tests and terminate them by process id.
 
-In: a command. Out: a :class:`Process` whose output goes to a file; :func:`wait_ready` asks a
-question until the answer is yes, and stops asking when the program has ended. A child also ends
-when its parent does (``setpriv --pdeathsig``), so that a killed test run leaves nothing behind.
+The output of a :class:`Process` goes to a file. A child also ends with its parent (``setpriv
+--pdeathsig``), so that a killed test run leaves no processes.
 """
 
 import contextlib
@@ -22,11 +21,11 @@ GRACE_SECONDS = 10.0
 
 
 class Failed(Exception):
-    """A program did not come up; the text carries the end of its log."""
+    """A program did not become ready; the message contains the end of its log."""
 
 
 def free_port() -> int:
-    """A loopback port nobody listens on now, below those given to outgoing connections."""
+    """A free loopback port below the range of outgoing connections."""
     while True:
         port = random.SystemRandom().randrange(20_000, 32_000)
         with socket.socket() as probe, contextlib.suppress(OSError):
@@ -73,7 +72,7 @@ class Process:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
     def kill(self) -> None:
-        """As ``kill -9``."""
+        """Send SIGKILL."""
         self._child.kill()
         self._child.wait()
 
@@ -81,7 +80,7 @@ class Process:
         self._child.send_signal(number)
 
     def stop(self) -> int:
-        """Ask it to end; insist after the grace; its exit code."""
+        """Send SIGTERM, after the grace period SIGKILL; returns the exit code."""
         if self.running:
             self._child.terminate()
             try:
@@ -92,7 +91,7 @@ class Process:
 
 
 def wait_ready(process: Process, is_ready: Callable[[], bool], *, seconds: float = 180.0) -> None:
-    """Return when ``is_ready`` says yes; raise when the program ended or the time is over."""
+    """Wait until ``is_ready`` returns true; raise if the program exits or the time is over."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if not process.running:
@@ -104,7 +103,7 @@ def wait_ready(process: Process, is_ready: Callable[[], bool], *, seconds: float
 
 
 def wait_for(ask: Callable[[], T | None], what: str, *, seconds: float = 180.0) -> T:
-    """The first answer that is not None; for worlds of real processes, where time is real."""
+    """Wait for the first result that is not None, in real time."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         answer = ask()

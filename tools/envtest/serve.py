@@ -1,7 +1,7 @@
 """
-``python -m envtest.serve FOLDER``: a genuine control plane in the foreground, until interrupted.
+``python -m envtest.serve FOLDER``: run an upstream control plane until interrupted.
 
-For whoever works on it: the admin kubeconfig is printed once everything is ready.
+Prints the path of the admin kubeconfig when everything is ready.
 """
 
 import signal

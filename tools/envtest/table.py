@@ -1,23 +1,22 @@
 """
-The one table of pinned programs: what is built, from which Go module, at which version.
+The table of pinned programs: what is built, from which Go module, at which version.
 
-Nothing flows in. Out comes :data:`TOOLS`, read by :mod:`envtest.install` and :mod:`envtest.locate`.
-The surprising fact: some modules cannot be built from their module path alone, because their
-``go.mod`` replaces neighbours by folders that a module archive does not carry; ``siblings`` says
-which published version stands in for such a folder (``*`` is every folder of the archive).
+Some modules cannot be built from their module path alone, because their ``go.mod`` replaces other
+modules by folders that a module archive does not contain; ``siblings`` gives the published version
+for such a folder (``*`` is every folder of the archive).
 """
 
 from dataclasses import dataclass
 
 KUBERNETES = "v1.36.3"
-OLDEST_KUBECTL = "v1.29.15"  # the oldest that the embedded API promises to serve
+OLDEST_KUBECTL = "v1.29.15"  # the oldest version that the embedded API server supports
 CLUSTER_API = "v1.13.6"
 SNAPSHOTTER = "v8.3.0"
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One program: where its source is, and what of the source is kept beside it."""
+    """One program: its module, and the parts of the source that are installed with it."""
 
     name: str
     module: str
@@ -30,7 +29,7 @@ class Tool:
 
     @property
     def target(self) -> str:
-        """The Go package that holds ``main``."""
+        """The Go package with ``main``."""
         return f"{self.module}/{self.package}" if self.package else self.module
 
     @property

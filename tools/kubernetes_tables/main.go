@@ -31,7 +31,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Types whose JSON form is not that of their struct: named here, understood by the reader.
+// Types whose JSON form differs from their struct; the Python reader decodes them by these names.
 var special = map[string]string{
 	"k8s.io/apimachinery/pkg/apis/meta/v1.Time":                                           "Time",
 	"k8s.io/apimachinery/pkg/apis/meta/v1.MicroTime":                                      "MicroTime",

@@ -1,10 +1,10 @@
 """
-Makes the tables of built-in kinds in ``src/moxwell/store/data`` from a genuine Kubernetes.
+Generate the tables of built-in kinds in ``src/moxwell/embedded/apiserver/data``.
 
-``types.json.gz`` is what ``main.go`` beside this file prints (struct tags of k8s.io/api);
-``openapi.json.gz`` holds the schemas of the same kinds as a genuine kube-apiserver serves them at
-``/openapi/v3`` (the one ``make envtest`` installs). Both are Apache-2.0. Usage, with Go on the path:
-``PYTHONPATH=tools python tools/kubernetes_tables/tables.py``.
+``types.json.gz`` is the output of ``main.go`` (struct tags of k8s.io/api); ``openapi.json.gz``
+contains the schemas of the same kinds that kube-apiserver serves at ``/openapi/v3`` (the one that
+``make envtest`` installs). Both are Apache-2.0. Run, with Go on the path: ``PYTHONPATH=tools python
+tools/kubernetes_tables/tables.py``.
 """
 
 import gzip
@@ -22,7 +22,7 @@ DATA = HERE.parents[1] / "src" / "moxwell" / "embedded" / "apiserver" / "data"
 
 
 def definition(go_name: str) -> str:
-    """``k8s.io/api/apps/v1.Deployment`` as OpenAPI names it."""
+    """The OpenAPI name of ``k8s.io/api/apps/v1.Deployment``."""
     package, _, name = go_name.rpartition(".")
     host, _, rest = package.partition("/")
     return ".".join([*reversed(host.split(".")), *rest.split("/"), name])
@@ -55,7 +55,7 @@ def write(name: str, value: Any) -> None:
 
 
 def served() -> dict[str, Any]:
-    """Every schema a fresh kube-apiserver serves."""
+    """Every schema that a new kube-apiserver serves."""
     schemas: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder, ControlPlane(Path(folder)) as plane:
         plane.start()

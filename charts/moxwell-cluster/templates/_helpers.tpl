@@ -7,7 +7,7 @@ cluster.x-k8s.io/cluster-name: {{ include "moxwell.name" . }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 
-{{/* cluster.version wins, as people write it; the control plane's own is the usual place. */}}
+{{/* cluster.version overrides the version of the control plane. */}}
 {{- define "moxwell.version" -}}
 {{ .Values.cluster.version | default .Values.cluster.controlPlane.version }}
 {{- end }}
@@ -16,7 +16,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{ include "moxwell.name" . }}-ipam-ip-pool
 {{- end }}
 
-{{/* Where the credentials are; nothing where Moxwell's own configuration is meant. */}}
+{{/* The credentials Secret; empty if the configuration of Moxwell is used. */}}
 {{- define "moxwell.credentials" -}}
 {{- $given := .Values.proxmox.secret }}
 {{- if not $given.name }}{{ $given = .Values.cluster.credentialsRef | default dict }}{{ end }}
@@ -26,7 +26,7 @@ namespace: {{ $given.namespace | default $.Release.Namespace }}
 {{- end }}
 {{- end }}
 
-{{/* A hash of what a spec means: canonical JSON, so neither layout nor order counts. */}}
+{{/* A hash over the canonical JSON of a spec: layout and order do not matter. */}}
 {{- define "moxwell.hash" -}}
 {{ . | fromYaml | toJson | sha256sum | trunc 8 }}
 {{- end }}
@@ -97,7 +97,7 @@ network:
       {{- end }}
 {{- end }}
 
-{{/* Labels of a pool as "k=v,k=v" in order, from a map or from a kubelet flag. */}}
+{{/* Labels of a pool as "k=v,k=v", sorted, from a map or from a kubelet flag. */}}
 {{- define "moxwell.nodeLabels" -}}
 {{- $all := dict "moxwell.dev/node-group" .name }}
 {{- if kindIs "string" .labels }}

@@ -7,7 +7,7 @@ import pytest
 
 from envtest import gomod, locate
 from envtest.__main__ import run
-from envtest.install import Go, RigError, install
+from envtest.install import EnvtestError, Go, install
 from envtest.table import BY_NAME, TOOLS, Tool
 
 ONE = Tool("one", "example.com/one", "v1.2.3", "cmd/one")
@@ -89,7 +89,7 @@ def test_a_build_that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_
     cache = tmp_path / "cache"
     monkeypatch.setenv("MOXWELL_ENVTEST", str(cache))
     broken = fake_go(tmp_path, "echo no such module >&2; exit 1")
-    with pytest.raises(RigError, match="no such module"):
+    with pytest.raises(EnvtestError, match="no such module"):
         install(broken, BY_NAME["etcd"], say=lambda _: None)
     assert [p.name for p in cache.iterdir() if not p.name.endswith(".lock")] == []
 
