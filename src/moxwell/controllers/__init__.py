@@ -1,1 +1,1 @@
-"""To be written."""
+"""Controllers of the product: infra (Cluster API infrastructure), cloud (CCM) and tenancy."""

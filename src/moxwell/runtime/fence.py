@@ -14,7 +14,7 @@ from typing import Any
 from moxwell.api.requests import Handler, Request, Response
 from moxwell.errors import Retryable
 
-_SHARE: ContextVar[str] = ContextVar("moxwell_share", default="")
+_SHARD: ContextVar[str] = ContextVar("moxwell_shard", default="")
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -26,12 +26,12 @@ class NotHeld(Retryable):
 
 def enter(shard: str) -> None:
     """Set the shard of the current task."""
-    _SHARE.set(shard)
+    _SHARD.set(shard)
 
 
 def current() -> str:
     """The shard of the current task."""
-    return _SHARE.get()
+    return _SHARD.get()
 
 
 class Fence:

@@ -1,5 +1,5 @@
 """
-One LeaderLease under the leader election protocol of client-go.
+One Lease under the leader election protocol of client-go.
 
 ``attempt`` tries once to acquire or renew it. Another holder's lease is free when its record has
 not changed for its duration on *our* monotonic clock since *we* observed the change; wall clocks

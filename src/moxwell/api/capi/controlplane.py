@@ -171,7 +171,7 @@ KUBEADM: dict[str, Any] = {
 
 @kind(version="v1beta2", **KUBEADM)
 class KubeadmControlPlane(Object, frozen=True, kw_only=True):
-    """A control plane on machines, set to_hub by kubeadm."""
+    """A control plane on machines, set up by kubeadm."""
 
     spec: KubeadmControlPlaneSpec
     status: ControlPlaneStatus = field(default_factory=ControlPlaneStatus)
@@ -188,7 +188,7 @@ class KubeadmControlPlaneSpecV1Beta1(Value, frozen=True, kw_only=True):
 
 @kind(version="v1beta1", storage=False, **KUBEADM)
 class KubeadmControlPlaneV1Beta1(Object, frozen=True, kw_only=True):
-    """A control plane on machines, set to_hub by kubeadm."""
+    """A control plane on machines, set up by kubeadm."""
 
     spec: KubeadmControlPlaneSpecV1Beta1
     status: Mapping[str, Any] = field(default_factory=dict)

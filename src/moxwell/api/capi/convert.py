@@ -1,5 +1,5 @@
 """
-Conversion of Cluster API kinds between v1beta1 and v1beta2 (the hub), as tables of field table.
+Conversion of Cluster API kinds between v1beta1 and v1beta2 (the hub), as tables of field moves.
 
 Objects are plain JSON here, so that fields without a Struct are kept. A v1beta2 reference has no
 version; the v1beta1 reference converted from it names the newest version of the kind, unless the

@@ -87,7 +87,7 @@ _ALIASES = (("nodeName", "target"), ("template", "templateName"), ("cores", "num
 
 
 def _short_up(spec: Json) -> Json:
-    """Replace the short names of v1beta1; memory is rounded to_hub to a multiple of 8 MiB."""
+    """Replace the short names of v1beta1; memory is rounded up to a multiple of 8 MiB."""
     out = _drop("nodeName", "template", "cores", "memory", "diskSize")(spec)
     for short, long in _ALIASES:
         if spec.get(short) is not None:
