@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from instance import Instance, instance
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from envtest import browser as browsers
@@ -23,6 +22,7 @@ from moxwell.embedded.controllermanager.resources import DEPLOYMENTS
 from moxwell.kube import kubeconfig
 from moxwell.kube.client import Kube
 from moxwell.kube.transport import KubeTransport
+from support.lab_instance import Instance, instance
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("dashboard")]
 FLAGS = [
@@ -240,7 +240,7 @@ spec:
 
 
 @pytest.mark.skipif("MOXWELL_PICTURES" not in os.environ, reason="only for the documentation")
-def test_pictures_of_a_busy_estate(page: Page, lab: Instance, tmp_path: Path) -> None:
+def test_pictures_of_a_busy_lab(page: Page, lab: Instance, tmp_path: Path) -> None:
     file = tmp_path / "ci.yaml"
     file.write_text(BUSY)
     lab.run("cluster", "create", "atlas", "--nodes", "6", "--size", "u1.large")

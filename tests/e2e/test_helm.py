@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 import yaml
-from estate import Estate, Json, eventually, quick_world
-from instance import instance
-from places import SECRET, TOKEN, VALUES, place
+
+from support.example_cluster import SECRET, TOKEN, VALUES, example_cluster
+from support.lab_inspector import Json, LabInspector, eventually, quick_world
+from support.lab_instance import instance
 
 pytestmark = [pytest.mark.slow, pytest.mark.genuine, pytest.mark.xdist_group("helm")]
 ROOT = Path(__file__).parents[2]
@@ -30,17 +31,17 @@ type: Opaque
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Estate]:
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabInspector]:
     folder = tmp_path_factory.mktemp("helm")
-    world = quick_world(folder, place())
+    world = quick_world(folder, example_cluster())
     with instance(folder, "helm", "--no-demo", "--world", str(world)) as running:
-        yield Estate(running, world)
+        yield LabInspector(running, world)
 
 
 class Release:
     """One release in a namespace of its own, with credentials beside it."""
 
-    def __init__(self, lab: Estate, space: str, folder: Path, values: str = VALUES) -> None:
+    def __init__(self, lab: LabInspector, space: str, folder: Path, values: str = VALUES) -> None:
         self.lab, self.space, self.folder = lab, space, folder
         self.tree: Json = yaml.safe_load(values)
         lab.kubectl("create", "namespace", space)
@@ -98,7 +99,7 @@ class Release:
 
 
 @pytest.fixture
-def release(lab: Estate, tmp_path: Path, request: pytest.FixtureRequest) -> Release:
+def release(lab: LabInspector, tmp_path: Path, request: pytest.FixtureRequest) -> Release:
     return Release(lab, f"t{zlib.crc32(request.node.name.encode())}", tmp_path)
 
 
@@ -158,7 +159,7 @@ def test_a_namespace_deleted_with_everything_in_it_while_the_power_goes(release:
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="the shared manifests are not here")
-def test_the_values_file_of_upstream_as_it_is(lab: Estate, tmp_path: Path) -> None:
+def test_the_values_file_of_upstream_as_it_is(lab: LabInspector, tmp_path: Path) -> None:
     release = Release(lab, "as-it-is", tmp_path, SHARED.read_text())
     release.put("install")
     release.settles(1)

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 import yaml
-from estate import PACE, eventually
-from instance import Instance, own_ports
 
 from moxwell.pve import preflight
+from support import simulated_proxmox
+from support.lab_inspector import PACE, eventually
+from support.lab_instance import Instance, own_ports
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("own")]
 TOKEN, SECRET = "moxwell@pve!own", "5e5e5e5e-1111-4222-8333-444455556666"
@@ -62,7 +63,7 @@ def world(folder: Path) -> Path:
 
 @contextmanager
 def proxmox(folder: Path, shift: float = 0) -> Iterator[Own]:
-    program = Path(__file__).with_name("own_proxmox.py")
+    program = Path(simulated_proxmox.__file__)
     command = [sys.executable, str(program), str(world(folder)), str(folder), str(shift)]
     with (folder / "log").open("wb") as log:
         running = subprocess.Popen(command, stdout=log, stderr=log)

@@ -10,9 +10,10 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from estate import Estate, Json, eventually, is_ready, quick_world
-from instance import instance
-from places import place
+
+from support.example_cluster import example_cluster
+from support.lab_inspector import Json, LabInspector, eventually, is_ready, quick_world
+from support.lab_instance import instance
 
 pytestmark = [pytest.mark.slow, pytest.mark.genuine, pytest.mark.xdist_group("samples")]
 SPACE, KIND = "tenant-demo", "kuberneteses.apps.cozystack.io"
@@ -94,30 +95,30 @@ spec:
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Estate]:
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabInspector]:
     folder = tmp_path_factory.mktemp("samples")
-    world = quick_world(folder, place())
+    world = quick_world(folder, example_cluster())
     with instance(folder, "samples", "--no-demo", "--world", str(world)) as running:
-        made = Estate(running, world)
+        made = LabInspector(running, world)
         made.kubectl("create", "namespace", SPACE)
         yield made
 
 
-def found(lab: Estate, name: str) -> Json:
+def found(lab: LabInspector, name: str) -> Json:
     return next(o for o in lab.objects(KIND, SPACE) if o["metadata"]["name"] == name)
 
 
-def versions(lab: Estate, cluster: str) -> set[str]:
+def versions(lab: LabInspector, cluster: str) -> set[str]:
     nodes = lab.objects("nodes", tenant=lab.tenant(cluster, SPACE))
     return {n["status"]["nodeInfo"]["kubeletVersion"] for n in nodes}
 
 
-def delete(lab: Estate, name: str) -> None:
+def delete(lab: LabInspector, name: str) -> None:
     lab.kubectl("delete", KIND, name, "-n", SPACE, "--timeout=240s")
     eventually(lambda: not lab.left(name, SPACE), f"{name} has left nothing")
 
 
-def test_method_1_is_made_scaled_upgraded_and_deleted(lab: Estate) -> None:
+def test_method_1_is_made_scaled_upgraded_and_deleted(lab: LabInspector) -> None:
     lab.kubectl("apply", "-f", "-", text=LIST)
     eventually(lambda: is_ready(found(lab, "tenant-cluster")), "the sample is ready")
     lab.settles("tenant-cluster", SPACE, 3)
@@ -138,7 +139,7 @@ def test_method_1_is_made_scaled_upgraded_and_deleted(lab: Estate) -> None:
     delete(lab, "tenant-cluster")
 
 
-def test_the_map_of_cozystack_grows_by_its_autoscaler(lab: Estate) -> None:
+def test_the_map_of_cozystack_grows_by_its_autoscaler(lab: LabInspector) -> None:
     lab.kubectl("apply", "-f", "-", text=MAP)
     eventually(lambda: is_ready(found(lab, "mapped")), "the map is ready")
     lab.settles("mapped", SPACE, 1)
@@ -155,7 +156,7 @@ def test_the_map_of_cozystack_grows_by_its_autoscaler(lab: Estate) -> None:
     delete(lab, "mapped")
 
 
-def test_method_2_makes_the_machine_that_it_describes(lab: Estate) -> None:
+def test_method_2_makes_the_machine_that_it_describes(lab: LabInspector) -> None:
     url = lab.instance.facts()["regions"]["basement"][0]
     lab.kubectl("apply", "-f", "-", text=DIRECT % url.removeprefix("https://"))
 

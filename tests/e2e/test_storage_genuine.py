@@ -10,18 +10,18 @@ from collections.abc import Iterator
 
 import pytest
 import yaml
-from estate import eventually, quick_world
-from instance import instance
-from shop import Shop, blocks, places
 
 from envtest.plugin import require
 from moxwell.app.region_access import TOKEN_SECRET
+from support.lab_inspector import eventually, quick_world
+from support.lab_instance import instance
+from support.storage_tutorial import TutorialShell, blocks, places
 
 pytestmark = [pytest.mark.slow, pytest.mark.genuine, pytest.mark.xdist_group("storage-genuine")]
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TutorialShell]:
     require("kubectl", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd")
     folder = tmp_path_factory.mktemp("genuine")
     world = quick_world(folder)
@@ -31,12 +31,12 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     world.write_text(yaml.safe_dump(tree))
     options = ("--no-demo", "--control-plane-binaries", "--world", str(world))
     with instance(folder, "storagegen", *options) as running:
-        made = Shop(running, folder)
+        made = TutorialShell(running, folder)
         made.sh(blocks()[1][0])
         yield made
 
 
-def test_genuine_controllers_bind_and_schedule_our_volumes(shop: Shop) -> None:
+def test_genuine_controllers_bind_and_schedule_our_volumes(shop: TutorialShell) -> None:
     manifest, steps = blocks()
     (shop.folder / "db.yaml").write_text(manifest)
     eventually(lambda: "proxmox-local-zfs" in shop.sh(steps[0].splitlines()[-1]), "classes")
@@ -50,7 +50,7 @@ def test_genuine_controllers_bind_and_schedule_our_volumes(shop: Shop) -> None:
     assert shop.disks() == []
 
 
-def test_the_tenant_holds_nothing_that_opens_proxmox(shop: Shop) -> None:
+def test_the_tenant_holds_nothing_that_opens_proxmox(shop: TutorialShell) -> None:
     for kind in ("secrets", "configmaps", "pods"):
         text = json.dumps(json.loads(shop.sh(f"kubectl get {kind} -A -o json")))
         assert TOKEN_SECRET not in text

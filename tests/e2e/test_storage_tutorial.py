@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import yaml
-from estate import eventually, quick_world
-from instance import instance
-from shop import Shop, blocks, places
 
 from envtest.plugin import require
+from support.lab_inspector import eventually, quick_world
+from support.lab_instance import instance
+from support.storage_tutorial import TutorialShell, blocks, places
 
 pytestmark = [pytest.mark.slow, pytest.mark.genuine, pytest.mark.xdist_group("storage-tutorial")]
 SMALL = {"storage": "tiny", "type": "lvmthin", "vgname": "t", "thinpool": "t",
@@ -21,7 +21,7 @@ SMALL = {"storage": "tiny", "type": "lvmthin", "vgname": "t", "thinpool": "t",
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TutorialShell]:
     require("kubectl")
     folder = tmp_path_factory.mktemp("storage")
     world = quick_world(folder)
@@ -31,12 +31,12 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
         region["pace"] |= {"bandwidth": "40G", "migration_bandwidth": "40G"}
     world.write_text(yaml.safe_dump(tree))
     with instance(folder, "storage", "--no-demo", "--world", str(world)) as running:
-        made = Shop(running, folder)
+        made = TutorialShell(running, folder)
         made.sh(blocks()[1][0])
         yield made
 
 
-def test_the_page_can_be_followed_word_by_word(shop: Shop) -> None:
+def test_the_page_can_be_followed_word_by_word(shop: TutorialShell) -> None:
     manifest, steps = blocks()
     (shop.folder / "db.yaml").write_text(manifest)
     eventually(lambda: "proxmox-local-zfs" in shop.sh(steps[0].splitlines()[-1]), "classes")
@@ -84,7 +84,8 @@ def klass(name: str, mode: str = "Immediate", **parameters: str) -> dict[str, An
     ("name", "made", "words"),
     [
         pytest.param(
-            "huge", klass("huge", storage="tiny"), ("InsufficientCapacity", "at most 3 GiB free, not 50"),
+            "huge", klass("huge", storage="tiny"),
+            ("InsufficientCapacity", "at most 3 GiB free, not 50"),
             id="no room",
         ),
         pytest.param(
@@ -102,14 +103,14 @@ def klass(name: str, mode: str = "Immediate", **parameters: str) -> dict[str, An
     ],
 )  # fmt: skip
 def test_a_claim_says_what_is_wrong(
-    shop: Shop, name: str, made: dict[str, Any], words: tuple[str, ...]
+    shop: TutorialShell, name: str, made: dict[str, Any], words: tuple[str, ...]
 ) -> None:
     shop.apply(made, claim(name, name, "50Gi"))
     shop.waits_for(f"pvc/{name}", *words)
     shop.sh(f"kubectl delete pvc/{name} storageclass/{name}")
 
 
-def test_a_pod_that_fits_nowhere_says_so(shop: Shop) -> None:
+def test_a_pod_that_fits_nowhere_says_so(shop: TutorialShell) -> None:
     made = klass("late", "WaitForFirstConsumer", storage="tiny")
     shop.apply(made, claim("late", "late", "50Gi"), pod("late", "late"))
     shop.waits_for("pod/late", "did not have enough free storage")
@@ -117,13 +118,13 @@ def test_a_pod_that_fits_nowhere_says_so(shop: Shop) -> None:
     shop.sh("kubectl delete pod/late pvc/late storageclass/late")
 
 
-def test_a_claim_of_a_class_that_is_not_there_says_so(shop: Shop) -> None:
+def test_a_claim_of_a_class_that_is_not_there_says_so(shop: TutorialShell) -> None:
     shop.apply(claim("lost", "nothing"))
     shop.waits_for("pvc/lost", 'storageclass.storage.k8s.io "nothing" not found')
     shop.sh("kubectl delete pvc/lost")
 
 
-def test_a_disk_that_nobody_knows_can_be_destroyed_and_no_other(shop: Shop) -> None:
+def test_a_disk_that_nobody_knows_can_be_destroyed_and_no_other(shop: TutorialShell) -> None:
     shop.apply(klass("kept", storage="nfs") | {"reclaimPolicy": "Retain"}, claim("kept", "kept"))
     shop.waits_for("pvc/kept", "Bound")
     spec = next(p["spec"] for p in shop.objects("pv") if p["spec"]["claimRef"]["name"] == "kept")
@@ -141,7 +142,7 @@ def test_a_disk_that_nobody_knows_can_be_destroyed_and_no_other(shop: Shop) -> N
     shop.sh("kubectl delete storageclass/kept")
 
 
-def test_commands_refuse_in_one_sentence(shop: Shop) -> None:
+def test_commands_refuse_in_one_sentence(shop: TutorialShell) -> None:
     for args, said in (
         (("migrate", "nope", "fra1"), '"nope" not found'),
         (("list", "--config", "/nope.yaml"), "cannot read /nope.yaml"),

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from estate import Estate, eventually, quick_world
-from instance import COMMAND, Instance, instance, own_ports
 
 from moxwell.app.state_dir import is_alive
 from moxwell.embedded.ports import is_free
+from support.lab_inspector import LabInspector, eventually, quick_world
+from support.lab_instance import COMMAND, Instance, instance, own_ports
 
 pytestmark = [pytest.mark.slow, pytest.mark.genuine, pytest.mark.xdist_group("up")]
 DEMO, SPACE = "demo", "tenant-demo"
@@ -26,21 +26,21 @@ spec:
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Estate]:
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabInspector]:
     folder = tmp_path_factory.mktemp("up")
     world = quick_world(folder)
     with instance(folder, "one", "--world", str(world)) as running:
-        made = Estate(running, world)
+        made = LabInspector(running, world)
         assert regions(made) == {"amsterdam", "frankfurt"}  # who is scaled away later is chance
         yield made
 
 
-def regions(lab: Estate) -> set[str]:
+def regions(lab: LabInspector) -> set[str]:
     """Where the machines of the sample are."""
     return {m["spec"]["region"] for m in lab.objects("proxmoxmachines", SPACE)}
 
 
-def test_kubectl_sees_nodes_in_their_regions_and_pods_on_them(lab: Estate) -> None:
+def test_kubectl_sees_nodes_in_their_regions_and_pods_on_them(lab: LabInspector) -> None:
     lab.instance.run("up", "--world", str(lab.world))
     assert lab.spaces() >= {"default", SPACE}
     lab.settles(DEMO, SPACE, len(lab.objects("machines.cluster.x-k8s.io", SPACE)))
@@ -59,12 +59,12 @@ def test_kubectl_sees_nodes_in_their_regions_and_pods_on_them(lab: Estate) -> No
     lab.kubectl("delete", "deployment", "web", tenant=tenant)
 
 
-def _are_open(lab: Estate, tenant: Path) -> bool:
+def _are_open(lab: LabInspector, tenant: Path) -> bool:
     """Taints go a moment after a node is ready."""
     return not any(n["spec"].get("taints") for n in lab.objects("nodes", tenant=tenant))
 
 
-def test_starting_twice_is_harmless(lab: Estate) -> None:
+def test_starting_twice_is_harmless(lab: LabInspector) -> None:
     lab.instance.run("up", "--world", str(lab.world))
     before = lab.instance.facts()
     again = lab.instance.run("up", "--world", str(lab.world))
@@ -72,7 +72,7 @@ def test_starting_twice_is_harmless(lab: Estate) -> None:
     assert lab.instance.facts() == before
 
 
-def killed_when(lab: Estate, moment: Callable[[], object], what: str) -> None:
+def killed_when(lab: LabInspector, moment: Callable[[], object], what: str) -> None:
     """The power goes at a moment that the estate itself shows."""
     eventually(moment, what)
     pid = lab.instance.facts()["pid"]
@@ -80,7 +80,7 @@ def killed_when(lab: Estate, moment: Callable[[], object], what: str) -> None:
     eventually(lambda: not lab.instance.state.is_locked(), f"process {pid} is gone")
 
 
-def test_killed_while_nodes_are_made_and_again_while_they_go(lab: Estate) -> None:
+def test_killed_while_nodes_are_made_and_again_while_they_go(lab: LabInspector) -> None:
     lab.instance.run("up", "--world", str(lab.world))
     had = len(lab.guests())
     names = {m["metadata"]["name"] for m in lab.objects("machines.cluster.x-k8s.io", SPACE)}
@@ -98,7 +98,7 @@ def test_killed_while_nodes_are_made_and_again_while_they_go(lab: Estate) -> Non
     assert len(now & names) >= 1  # nobody began anew
 
 
-def test_killed_while_disks_are_copied_and_while_a_cluster_is_deleted(lab: Estate) -> None:
+def test_killed_while_disks_are_copied_and_while_a_cluster_is_deleted(lab: LabInspector) -> None:
     lab.instance.run("up", "--world", str(lab.world))
     lab.kubectl("apply", "-f", "-", text=GONE)
     killed_when(lab, lambda: lab.guests("gone-"), "a disk is being copied")
@@ -110,7 +110,7 @@ def test_killed_while_disks_are_copied_and_while_a_cluster_is_deleted(lab: Estat
     eventually(lambda: not lab.left("gone", SPACE), f"nothing is left: {lab.left('gone', SPACE)}")
 
 
-def test_killed_while_it_starts(lab: Estate) -> None:
+def test_killed_while_it_starts(lab: LabInspector) -> None:
     lab.instance.run("up", "--world", str(lab.world))
     before = {g.vmid for g in lab.guests()}
     lab.instance.run("down")
@@ -132,7 +132,7 @@ def test_killed_while_it_starts(lab: Estate) -> None:
     assert {g.vmid for g in lab.guests()} == before
 
 
-def test_down_and_up_keep_everything(lab: Estate) -> None:
+def test_down_and_up_keep_everything(lab: LabInspector) -> None:
     lab.instance.run("up", "--world", str(lab.world))
     nodes = len(lab.objects("machines.cluster.x-k8s.io", SPACE))
     lab.settles(DEMO, SPACE, nodes)
@@ -146,12 +146,12 @@ def test_down_and_up_keep_everything(lab: Estate) -> None:
     assert _uids(lab) == uids
 
 
-def _uids(lab: Estate) -> set[str]:
+def _uids(lab: LabInspector) -> set[str]:
     nodes = lab.objects("nodes", tenant=lab.tenant(DEMO, SPACE))
     return {n["metadata"]["uid"] for n in nodes}
 
 
-def test_two_side_by_side_and_a_purge_leaves_nothing(lab: Estate, tmp_path: Path) -> None:
+def test_two_side_by_side_and_a_purge_leaves_nothing(lab: LabInspector, tmp_path: Path) -> None:
     lab.instance.run("up", "--world", str(lab.world))
     second = Instance(lab.instance.folder, "two")
     own_ports(second.state.folder)

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from estate import eventually
-from instance import Instance, instance
 
 from moxwell.app.region_access import TOKEN, TOKEN_SECRET
 from moxwell.clock import SystemClock
@@ -16,6 +14,8 @@ from moxwell.embedded.ports import free_port
 from moxwell.pve.config import load
 from moxwell.pve.effects import Owned
 from moxwell.pve.regions import Regions
+from support.lab_inspector import eventually
+from support.lab_instance import Instance, instance
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("verify")]
 

@@ -10,7 +10,7 @@ from moxwell.pve import preflight
 from moxwell.pve.preflight import Feature, Need
 from moxwell.testing.loop import run_virtual
 from moxwell.testing.machine_objects import apply_cluster, apply_machine
-from moxwell.testing.two_regions import WORLD, Estate, Program, is_true, ready, reason, running
+from moxwell.testing.two_regions import WORLD, Program, TwoRegions, is_true, ready, reason, running
 
 MACHINES: tuple[Feature, ...] = ("machines",)
 REGIONS = {8: "north", 9: "south"}
@@ -45,7 +45,7 @@ def world_of(major: int, needs: tuple[Need, ...]) -> str:
     )
 
 
-async def live(estate: Estate, region: str) -> None:
+async def live(estate: TwoRegions, region: str) -> None:
     """Create, change, delete."""
     await apply_cluster(estate, region=region)
     await apply_machine(estate, "m", **SPEC)

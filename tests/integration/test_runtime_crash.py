@@ -14,7 +14,7 @@ from moxwell.runtime.move import Done
 from moxwell.runtime.reconciler import Controller, Reconciler
 from moxwell.testing.kube import FakeKube
 from moxwell.testing.loop import LoopClock
-from moxwell.testing.reconcile import SETTINGS, Unsettled, Wires, crash_after_each_effect
+from moxwell.testing.reconcile import SETTINGS, EffectCounter, NotSettled, crash_after_each_effect
 from moxwell.testing.sample_kind import THINGS, Thing, ThingStatus, thing
 
 TAGS = "tags"
@@ -126,7 +126,7 @@ class TwoThings:
     async def world(self) -> World:
         return World()
 
-    def program(self, world: World, wires: Wires) -> Manager:
+    def program(self, world: World, wires: EffectCounter) -> Manager:
         runtime = assemble(wires.kube(world.api), world.clock, SETTINGS)
         maker = Maker(wires.pve(world.cloud), forgetful=self.forgetful)
         runtime.manager.add(Controller(name="test.maker", reconciler=maker))
@@ -154,5 +154,5 @@ def test_a_kill_after_any_write_costs_a_pass_and_nothing_else() -> None:
 
 
 def test_a_controller_that_believes_its_status_is_found_out() -> None:
-    with pytest.raises((AssertionError, Unsettled)):
+    with pytest.raises((AssertionError, NotSettled)):
         crash_after_each_effect(TwoThings(forgetful=True))

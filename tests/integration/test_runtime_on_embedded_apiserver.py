@@ -11,7 +11,7 @@ import pytest
 
 from moxwell.api.conditions import Condition
 from moxwell.api.requests import Handler
-from moxwell.embedded.apiserver.server import Store
+from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.kube.client import Kube
 from moxwell.kube.reader import Reader
 from moxwell.runtime.cache import Cache
@@ -25,7 +25,7 @@ from moxwell.runtime.settings import ManagerSettings
 from moxwell.testing import kube_contract
 from moxwell.testing.kube import FakeKube
 from moxwell.testing.loop import LoopClock, run_virtual
-from moxwell.testing.reconcile import SETTINGS, Wires, crash_after_each_effect, staged
+from moxwell.testing.reconcile import SETTINGS, EffectCounter, crash_after_each_effect, staged
 from moxwell.testing.sample_kind import THINGS, Thing, ThingStatus, thing
 
 NS = kube_contract.NS
@@ -40,7 +40,7 @@ def test_the_small_api_of_the_tests_keeps_the_contract() -> None:
 
 def test_the_embedded_api_keeps_the_contract() -> None:
     async def story() -> None:
-        async with Store(clock=LoopClock()) as store:
+        async with EmbeddedApiServer(clock=LoopClock()) as store:
             await kube_contract.check(store)
 
     run_virtual(story())
@@ -94,8 +94,8 @@ class Copying(Reconciler[Thing, int | None, Copy | Done, ThingStatus]):
 
 
 @asynccontextmanager
-async def stored() -> AsyncIterator[tuple[Store, Kube]]:
-    async with Store(clock=LoopClock()) as store:
+async def stored() -> AsyncIterator[tuple[EmbeddedApiServer, Kube]]:
+    async with EmbeddedApiServer(clock=LoopClock()) as store:
         kube = Kube(store)
         await kube_contract.install(kube)
         yield store, kube
@@ -183,12 +183,12 @@ class OneThing:
     """Made, changed, deleted; beside it one that stays."""
 
     async def world(self) -> World:
-        store = Store(clock=LoopClock())
+        store = EmbeddedApiServer(clock=LoopClock())
         await store.__aenter__()
         await kube_contract.install(Kube(store))
         return World(store)
 
-    def program(self, world: World, wires: Wires) -> Manager:
+    def program(self, world: World, wires: EffectCounter) -> Manager:
         runtime = assemble(wires.kube(world.api), LoopClock(), SETTINGS)
         controller = Controller(name="test.copy", reconciler=Copying(world.notes))
         runtime.manager.add(controller)

@@ -38,12 +38,12 @@ async def settled(w: TenantWorld) -> Any:
 
 
 async def sources(w: TenantWorld, region: str) -> set[str]:
-    rules = await w.life.regions[region].reader.firewall.group_rules("mox-red")
+    rules = await w.program.regions[region].reader.firewall.group_rules("mox-red")
     return {r.source for r in rules if r.enable}
 
 
 async def groups(w: TenantWorld, region: str) -> dict[str, str]:
-    return {g.group: g.comment for g in await w.life.regions[region].reader.firewall.groups()}
+    return {g.group: g.comment for g in await w.program.regions[region].reader.firewall.groups()}
 
 
 async def ready(w: TenantWorld, space: str) -> bool:
@@ -84,13 +84,15 @@ def test_a_tenant_has_a_security_group_in_every_region_and_its_nodes_use_it() ->
                 assert await sources(w, region) == {"10.0.0.0/8", "192.168.0.0/16"}
             await w.put(cluster(space))
             await w.until(lambda: ready(w, space))
-            (guest,) = w.estate.guests("north").values()
+            (guest,) = w.two_regions.guests("north").values()
             assert "firewall=1" in guest.conf["net0"]
-            collector = ObservationCollector(w.kube, w.life.regions, w.estate.clock, w.planes.dial)
-            found = await verify.verify(collector.observe, w.estate.clock)
+            collector = ObservationCollector(
+                w.kube, w.program.regions, w.two_regions.clock, w.control_planes.dial
+            )
+            found = await verify.verify(collector.observe, w.two_regions.clock)
             assert [f for f in found if f.level == "wrong"] == []
             await w.put(tenant(network={"allowFrom": ["10.0.0.0/8"]}))
-            await w.estate.clock.sleep(90)
+            await w.two_regions.clock.sleep(90)
             assert await sources(w, "south") == {"10.0.0.0/8"}
             await w.kube.delete(Tenant, "red", "default")
 
@@ -99,7 +101,7 @@ def test_a_tenant_has_a_security_group_in_every_region_and_its_nodes_use_it() ->
 
             await w.until(gone, 1800)
             assert await groups(w, "north") == await groups(w, "south") == {}
-            assert w.estate.guests("north") == {}
+            assert w.two_regions.guests("north") == {}
 
     run_virtual(story())
 
@@ -107,7 +109,7 @@ def test_a_tenant_has_a_security_group_in_every_region_and_its_nodes_use_it() ->
 def test_a_security_group_of_another_owner_is_not_changed() -> None:
     async def story() -> None:
         async with tenancy() as w:
-            pve = w.life.regions["south"].writer(Owned("test", names=("mox-red",)))
+            pve = w.program.regions["south"].writer(Owned("test", names=("mox-red",)))
             await pve.firewall.create_group("mox-red", comment="mine")
             await w.put(tenant(network={"allowFrom": ["10.0.0.0/8"]}))
 
@@ -128,7 +130,7 @@ async def everything_readable(w: TenantWorld, group: str) -> str:
     texts = []
     for served in await w.kube.discover():
         for path in (served.resource.path(), served.resource.path("tenant-red")):
-            answer = await w.estate.store.handle(Request(method="GET", path=path, user=user))
+            answer = await w.two_regions.store.handle(Request(method="GET", path=path, user=user))
             if answer.status == 200:
                 texts.append(answer.body.decode())
     return "\n".join(texts)
@@ -139,7 +141,7 @@ class As:
 
     def __init__(self, w: TenantWorld, group: str) -> None:
         self._store, self._user = (
-            w.estate.store,
+            w.two_regions.store,
             UserInfo(name="x", groups=(group, "system:authenticated")),
         )
 
@@ -163,7 +165,7 @@ def test_no_kind_shows_a_tenant_a_proxmox_secret(capsys: pytest.CaptureFixture[s
                 await w.kube.create({**head, "stringData": data}, SECRETS)
             mine = cluster(space, credentialsRef={"name": "proxmox"})
             await Kube(As(w, f"{space}-admin")).create(mine, Kubernetes.resource)
-            await w.estate.clock.sleep(300)
+            await w.two_regions.clock.sleep(300)
             for role in ROLES:
                 text = await everything_readable(w, f"{space}-{role}")
                 assert '"c1"' in text  # it does see its cluster

@@ -155,6 +155,6 @@ def test_a_plan_changes_nothing() -> None:
             assert group.rolls
             assert (group.created, group.deleted) == (3, 1)
             assert before == (await objects(w), await machines(w))
-            assert len(w.estate.guests("north")) + len(w.estate.guests("south")) == 1
+            assert len(w.two_regions.guests("north")) + len(w.two_regions.guests("south")) == 1
 
     run_virtual(story())

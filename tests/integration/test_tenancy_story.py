@@ -129,7 +129,7 @@ def test_an_upgrade_changes_the_control_plane_before_the_nodes() -> None:
             async def upgraded() -> Any:
                 machines = await w.machines("c1")
                 if any(m.spec.version == "v1.35.0" for m in machines):
-                    assert w.planes.versions["c1.tenant-demo"] == "v1.35.0"
+                    assert w.control_planes.versions["c1.tenant-demo"] == "v1.35.0"
                 return await w.ready("c1", 2) and not before & {m.name for m in machines}
 
             await w.until(upgraded)
@@ -157,10 +157,10 @@ def test_deleting_a_cluster_leaves_nothing() -> None:
                 return not await left(w)
 
             await w.until(empty, 120)
-            assert w.planes.stores == {}
+            assert w.control_planes.stores == {}
             for region in ("north", "south"):
-                assert w.estate.guests(region) == {}
-                assert w.estate.isos(region) == []
+                assert w.two_regions.guests(region) == {}
+                assert w.two_regions.isos(region) == []
 
     run_virtual(story())
 
@@ -186,20 +186,20 @@ def test_a_control_plane_sleeps_wakes_and_renews_its_certificates() -> None:
             await w.put(app("c1", controlPlane={"replicas": 0}, **spec))
 
             async def asleep() -> bool:
-                return host not in w.planes.awake
+                return host not in w.control_planes.awake
 
             await w.until(asleep)
-            assert host in w.planes.stores  # its data is kept
+            assert host in w.control_planes.stores  # its data is kept
             assert len(await w.machines("c1")) == 1
             await w.put(app("c1", controlPlane={"replicas": 2}, **spec))
             await w.until(lambda: w.ready("c1", 1))
-            before = w.planes.issued[host]
+            before = w.control_planes.issued[host]
             notes = {"metadata": {"annotations": {"certs.kamaji.clastix.io/rotate": "now"}}}
             plane = next(k for k in registry.KINDS if k.__name__ == "TenantControlPlane")
             await w.kube.merge(plane, "c1", notes, SPACE)
 
             async def rotated() -> bool:
-                return w.planes.issued[host] != before
+                return w.control_planes.issued[host] != before
 
             await w.until(rotated)
             await w.until(lambda: w.ready("c1", 1))

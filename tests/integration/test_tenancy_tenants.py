@@ -21,7 +21,7 @@ class As:
     """The API as one user sees it."""
 
     def __init__(self, world: TenantWorld, *groups: str) -> None:
-        self._store = world.estate.store
+        self._store = world.two_regions.store
         self._user = UserInfo(name="somebody", groups=(*groups, "system:authenticated"))
 
     async def handle(self, request: Request) -> Response:
@@ -68,7 +68,7 @@ def test_a_tenant_never_reads_proxmox_credentials() -> None:
                 return await w.kube.find(SECRETS, "c1-kubeconfig", space)
 
             await w.until(published)
-            await w.estate.clock.sleep(120)  # roles follow the clusters
+            await w.two_regions.clock.sleep(120)  # roles follow the clusters
             assert (await admin.get(SECRETS, "c1-kubeconfig", space))["data"]
             for role in ("view", "use", "admin", "super-admin"):
                 kube = Kube(As(w, f"{space}-{role}"))

@@ -55,12 +55,14 @@ def test_a_plan_without_a_daemon_is_the_same() -> None:
             meta = {"name": "c1-a", "namespace": SPACE}
             head = {"apiVersion": found["apiVersion"], "kind": "MachineDeployment"}
             more = {**head, "metadata": meta, "spec": {**found["spec"], "replicas": 4}}
-            wires = w.estate.transports
-            regions = Regions(configs(*wires), w.estate.clock, connect=lambda c: wires[c.region])
+            wires = w.two_regions.transports
+            regions = Regions(
+                configs(*wires), w.two_regions.clock, connect=lambda c: wires[c.region]
+            )
             for region in regions.values():
                 await region.inventory.refresh()
             async with offline_planner(
-                w.estate.store, regions, w.estate.clock, lambda: Defaults(regions=())
+                w.two_regions.store, regions, w.two_regions.clock, lambda: Defaults(regions=())
             ) as planner:
                 alone = await planner.plan([more])
                 gone = await planner.plan([{**head, "metadata": meta}], delete=True)

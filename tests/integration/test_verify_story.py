@@ -25,12 +25,14 @@ Mischief = Callable[[TenantWorld, ProxmoxMachine], Awaitable[None]]
 
 def at(w: TenantWorld, machine: ProxmoxMachine) -> Any:
     """The guest in the simulator."""
-    return w.estate.region(machine.spec.region or "").guests[machine.spec.virtual_machine_id or 0]
+    return w.two_regions.region(machine.spec.region or "").guests[
+        machine.spec.virtual_machine_id or 0
+    ]
 
 
 def pve(w: TenantWorld, machine: ProxmoxMachine) -> Any:
     vmid = machine.spec.virtual_machine_id or 0
-    return w.life.regions[machine.spec.region or ""].writer(
+    return w.program.regions[machine.spec.region or ""].writer(
         Owned("test", vmids=(vmid,), volumes=("-",), names=("mox-gone",))
     )
 
@@ -46,23 +48,23 @@ async def less_memory(w: TenantWorld, m: ProxmoxMachine) -> None:
 
 
 async def stopped(w: TenantWorld, m: ProxmoxMachine) -> None:
-    w.estate.chaos(m.spec.region or "", "stop-guest", vmid=m.spec.virtual_machine_id)
+    w.two_regions.chaos(m.spec.region or "", "stop-guest", vmid=m.spec.virtual_machine_id)
 
 
 async def locked(w: TenantWorld, m: ProxmoxMachine) -> None:
-    w.estate.chaos(m.spec.region or "", "lock", vmid=m.spec.virtual_machine_id, lock="backup")
+    w.two_regions.chaos(m.spec.region or "", "lock", vmid=m.spec.virtual_machine_id, lock="backup")
 
 
 async def doubled(w: TenantWorld, m: ProxmoxMachine) -> None:
-    region, twin = w.estate.region(m.spec.region or ""), copy.copy(at(w, m))
+    region, twin = w.two_regions.region(m.spec.region or ""), copy.copy(at(w, m))
     twin.vmid, twin.running, twin.conf = 555, False, dict(at(w, m).conf)
     region.guests[555] = twin
-    w.estate.engine.runtimes[region.name].mark_changed(555)
+    w.two_regions.engine.runtimes[region.name].mark_changed(555)
 
 
 async def unowned(w: TenantWorld, m: ProxmoxMachine) -> None:
     await doubled(w, m)
-    twin = w.estate.region(m.spec.region or "").guests[555]
+    twin = w.two_regions.region(m.spec.region or "").guests[555]
     twin.conf["description"] = "moxwell-owner=11111111-2222-4333-8444-555555555555"
     twin.conf["tags"] = "moxwell;mox-11111111222243338444555555555555"
 
@@ -74,7 +76,7 @@ async def seed_left(w: TenantWorld, m: ProxmoxMachine) -> None:
 
 
 async def ha_left(w: TenantWorld, m: ProxmoxMachine) -> None:
-    region = w.estate.region(m.spec.region or "")
+    region = w.two_regions.region(m.spec.region or "")
     region.ha.resources["vm:777"] = SimHaResource("vm:777", "vm")
 
 
@@ -146,7 +148,7 @@ async def foreign(w: TenantWorld, m: ProxmoxMachine) -> None:
 
 
 async def missing(w: TenantWorld, m: ProxmoxMachine) -> None:
-    w.estate.chaos(m.spec.region or "", "delete-guest", vmid=m.spec.virtual_machine_id)
+    w.two_regions.chaos(m.spec.region or "", "delete-guest", vmid=m.spec.virtual_machine_id)
 
 
 DONE: tuple[tuple[str, Mischief], ...] = (
@@ -175,9 +177,9 @@ async def ripe(w: TenantWorld) -> ProxmoxMachine:
     await w.put(app("c1", nodeGroups={"a": {"replicas": 2}}))
     await w.until(lambda: w.ready("c1", 2))
     await asyncio.sleep(60)
-    w.life.manager.stop()
+    w.program.manager.stop()
     await asyncio.sleep(5)
-    for task in w.estate.tasks:
+    for task in w.two_regions.tasks:
         task.cancel()
     return (await w.guests("c1"))[0]
 
@@ -186,7 +188,9 @@ def test_each_kind_of_disagreement_is_named() -> None:
     async def story() -> None:
         async with tenancy() as w:
             machine = await ripe(w)
-            collector = ObservationCollector(w.kube, w.life.regions, w.estate.clock, w.planes.dial)
+            collector = ObservationCollector(
+                w.kube, w.program.regions, w.two_regions.clock, w.control_planes.dial
+            )
             before = {(f.check, f.about) for f in verify.run_checks(await collector.observe())}
             assert {check for check, _ in before} == {"Agrees"}
             for check, happen in DONE:
@@ -195,7 +199,9 @@ def test_each_kind_of_disagreement_is_named() -> None:
                 after = {(f.check, f.about) for f in verify.run_checks(await collector.observe())}
                 assert check in {name for name, _ in after - before}, check
                 before = after
-            assert verify.exit_code(await verify.verify(collector.observe, w.estate.clock)) == 1
+            assert (
+                verify.exit_code(await verify.verify(collector.observe, w.two_regions.clock)) == 1
+            )
 
     run_virtual(story())
 
@@ -204,15 +210,17 @@ def test_verify_changes_nothing_and_says_when_it_cannot_look() -> None:
     async def story() -> None:
         async with tenancy() as w:
             machine = await ripe(w)
-            collector = ObservationCollector(w.kube, w.life.regions, w.estate.clock, w.planes.dial)
+            collector = ObservationCollector(
+                w.kube, w.program.regions, w.two_regions.clock, w.control_planes.dial
+            )
             for region in ("north", "south"):
-                w.estate.sent(region).clear()
-            found = await verify.verify(collector.observe, w.estate.clock)
+                w.two_regions.sent(region).clear()
+            found = await verify.verify(collector.observe, w.two_regions.clock)
             assert verify.exit_code(found) == 0
-            asked = {method for r in ("north", "south") for method, _ in w.estate.sent(r)}
+            asked = {method for r in ("north", "south") for method, _ in w.two_regions.sent(r)}
             assert asked == {"GET"}
-            w.estate.fault(machine.spec.region or "", "status", status=503)
-            found = await verify.verify(collector.observe, w.estate.clock)
+            w.two_regions.fault(machine.spec.region or "", "status", status=503)
+            found = await verify.verify(collector.observe, w.two_regions.clock)
             assert verify.exit_code(found) == 75
             assert "RegionUnreachable" in {f.check for f in found}
 

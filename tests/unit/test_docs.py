@@ -1,6 +1,7 @@
 """The documentation is consistent: links, paths, commands and options exist; the site builds."""
 
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,8 @@ _INVOCATION = re.compile(r"\bmoxwell [a-z]+[^`\n#|]*")
 _OPTION = re.compile(r"(?<!\S)--[a-z][a-z-]+")
 _PATH = re.compile(r"(?<![\w./{<$~-])(?:[\w-]+/)+[\w.-]*\.(?:py|md|proto|gz|js)\b")
 _FOLDER = re.compile(r"`((?:[\w-]+/)+)`")
+_TEST_FILE = re.compile(r"(?<!/)\btest_\w+\.py\b")
+_IMPORTS = re.compile(r"^\| (`.*`) \| (.*)\|$", re.MULTILINE)
 _PLANNED = "do not exist yet"
 _OTHER_PROGRAMS = ("PYTHONPATH", "kubectl")  # lines with commands of others
 
@@ -49,6 +52,25 @@ def test_folders_that_the_architecture_names_exist() -> None:
     named = set(_FOLDER.findall(page.read_text()))
     assert len(named) > 10
     assert {folder for folder in named if not exists(folder, page)} == set()
+
+
+def test_the_import_table_of_the_architecture_is_the_one_that_is_checked() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    table = text.partition("| package | may import |")[2].partition("\n\n")[0]
+    shown = {
+        package: set(re.findall(r"`(\w+)`", imports))
+        for packages, imports in _IMPORTS.findall(table)
+        for package in re.findall(r"`(\w+)`", packages)
+    }
+    checked = runpy.run_path(str(ROOT / "tests" / "unit" / "test_house.py"))
+    may, leaves = checked["MAY"], checked["LEAVES"]
+    assert shown == {package: may[package] for package in may.keys() - leaves}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_test_files_exist(page: Path) -> None:
+    known = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
+    assert set(_TEST_FILE.findall(page.read_text())) - known == set()
 
 
 def test_every_command_in_the_docs_exists() -> None:

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 import yaml
-from controlled import run_story
 
 from envtest import locate
 from envtest.control_plane import ControlPlane
@@ -23,6 +22,7 @@ from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.kinds import Resource
 from moxwell.kube.client import Kube
 from moxwell.lab.proxmox.engine import Engine
+from support.cluster_api_run import run_story
 
 pytestmark = [pytest.mark.genuine, pytest.mark.slow]
 CHART = Path(__file__).parents[2] / "charts" / "moxwell-cluster"
@@ -114,14 +114,14 @@ class Stage:
         return list((await self.kube.list(ProxmoxMachine, "default")).items)
 
     def guests(self) -> list[int]:
-        found = [desk.region.guests.items() for desk in self.engine.desks.values()]
+        found = [runtime.region.guests.items() for runtime in self.engine.runtimes.values()]
         return [v for rows in found for v, g in rows if v != 201 and not g.conf.get("template")]
 
     def seeds(self) -> list[str]:
         shelves = [
             shelf
-            for desk in self.engine.desks.values()
-            for storage in desk.region.storages.values()
+            for runtime in self.engine.runtimes.values()
+            for storage in runtime.region.storages.values()
             for shelf in storage.volumes.values()
         ]
         return [name for shelf in shelves for name in shelf if name.endswith(".iso")]
@@ -152,6 +152,6 @@ def test_the_chart_comes_and_goes(capi: ControlPlane, tmp_path: Path) -> None:
         await stage.until("nothing is left in Kubernetes", is_gone)
         assert stage.guests() == []
         assert stage.seeds() == []
-        assert stage.engine.desks["north"].region.guests[201].running  # somebody else's
+        assert stage.engine.runtimes["north"].region.guests[201].running  # somebody else's
 
     run_story(capi, tell)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import places
 import pytest
 import yaml
 
@@ -17,6 +16,7 @@ from moxwell.controllers.tenancy.cluster.defaults import Defaults, RegionDefault
 from moxwell.controllers.tenancy.cluster.desired_objects import expand
 from moxwell.kube.client import Kube
 from moxwell.testing.loop import LoopClock, run_virtual
+from support import example_cluster
 
 pytestmark = pytest.mark.genuine
 CHART = Path(__file__).parents[2] / "charts" / "moxwell-cluster"
@@ -197,7 +197,7 @@ def holds(whole: Any, part: Any) -> bool:
 
 def upstream() -> Json:
     """The values that people have, and a pool that only some pods may use."""
-    tree: Json = yaml.safe_load(places.VALUES)
+    tree: Json = yaml.safe_load(example_cluster.VALUES)
     node = "node.kubernetes.io/node=labs"
     tree["nodePools"][0] |= {"labels": node, "taints": f"{node}:NoSchedule"}
     return tree

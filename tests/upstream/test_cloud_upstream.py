@@ -30,18 +30,18 @@ from moxwell.controllers.cloud.node import plan
 from moxwell.controllers.cloud.setup import add_cloud
 from moxwell.kube import kubeconfig
 from moxwell.kube.client import Kube
-from moxwell.kube.transport import HttpTransport
+from moxwell.kube.transport import KubeTransport
 from moxwell.lab.proxmox import certs, chaos
 from moxwell.lab.proxmox.fault_injection import Fault
 from moxwell.lab.proxmox.simulator import Simulator
-from moxwell.lab.proxmox.state import Region
+from moxwell.lab.proxmox.state import SimRegion
 from moxwell.lab.proxmox.world import read_world
 from moxwell.pve.config import RegionConfig, TokenAuth
 from moxwell.pve.regions import Regions
-from moxwell.pve.values import Secret
+from moxwell.pve.values import SecretValue
 from moxwell.runtime.lease import LEASES
 from moxwell.runtime.manager import assemble
-from moxwell.runtime.settings import Settings
+from moxwell.runtime.settings import ManagerSettings
 from moxwell.testing.small_region import FEATURES, TOKEN, grant, world_text
 
 pytestmark = [pytest.mark.genuine, pytest.mark.slow]
@@ -76,15 +76,15 @@ class Rig:
 
     def __init__(self, kube: Kube, sim: Simulator, clock: Hasty) -> None:
         self.kube, self.sim, self.clock = kube, sim, clock
-        self.desk = sim.engine.desks["r1"]
-        self.region: Region = self.desk.region
+        self.sim_region = sim.engine.runtimes["r1"]
+        self.region: SimRegion = self.sim_region.region
 
     def uuid(self, vmid: int) -> str:
         return str(self.region.guests[vmid].conf["smbios1"]).removeprefix("uuid=").split(",")[0]
 
     def guest(self, vmid: int, name: str) -> None:
         args = {"vmid": vmid, "name": name, "node": "pve1"}
-        chaos.perform(self.desk, "take-vmid", args)
+        chaos.perform(self.sim_region, "take-vmid", args)
         uuid = f"10000000-0000-4000-8000-{vmid:012d}"
         self.region.guests[vmid].conf["smbios1"] = f"uuid={uuid}"
 
@@ -157,7 +157,7 @@ async def simulated(folder: Path, clock: Hasty) -> AsyncIterator[tuple[Simulator
     config = RegionConfig(
         region="r1",
         urls=tuple(sim.urls.values()),
-        auth=TokenAuth(token, Secret(secret)),
+        auth=TokenAuth(token, SecretValue(secret)),
         ca_pem=made.ca.read_text(),
     )
     try:
@@ -173,11 +173,11 @@ async def running(
     """The cloud controllers between the two."""
     clock = Hasty(speed)
     access = kubeconfig.load([Path(plane.kubeconfig)]).access(clock, {})
-    async with simulated(folder, clock) as (sim, config), HttpTransport(access) as handler:
+    async with simulated(folder, clock) as (sim, config), KubeTransport(access) as handler:
         regions = Regions([config], clock)
         for region in regions.values():
-            region.inventory.work_is_under_way(1e9)  # so that it is listed every three seconds
-        runtime = assemble(handler, clock, Settings(elect=False, identity="cloud"))
+            region.inventory.poll_frequently(1e9)  # so that it is listed every three seconds
+        runtime = assemble(handler, clock, ManagerSettings(elect=False, identity="cloud"))
         add_cloud(runtime, clock, regions, settings.from_mapping(features))
         tasks = [asyncio.create_task(t) for t in (runtime.manager.run(), regions.run())]
         envtest = Rig(Kube(handler), sim, clock)
@@ -235,7 +235,7 @@ async def test_a_guest_is_stopped_started_and_deleted(plane: ControlPlane, tmp_p
         await until(tainted)
         await envtest.set_ready("ours", True)
         await until(clean)
-        chaos.perform(envtest.desk, "delete-guest", {"vmid": 100})
+        chaos.perform(envtest.sim_region, "delete-guest", {"vmid": 100})
         await envtest.clock.sleep(MINUTE)
         assert await envtest.is_there("ours")  # it still reports
         await envtest.set_ready("ours", False)
@@ -250,7 +250,7 @@ async def test_a_guest_is_moved_and_renamed(plane: ControlPlane, tmp_path: Path)
     async with running(plane, tmp_path, force_update_labels=True) as envtest:
         await envtest.join("ours", 100)
         await envtest.initialised("ours")
-        chaos.perform(envtest.desk, "move-guest", {"vmid": 100, "node": "pve2"})
+        chaos.perform(envtest.sim_region, "move-guest", {"vmid": 100, "node": "pve2"})
 
         async def moved() -> bool:
             node = await envtest.kube.get(Node, "ours")
@@ -323,7 +323,7 @@ async def test_the_command_takes_the_flags_of_the_other_one(
 ) -> None:
     clock, port = Hasty(1.0), free_port()
     access = kubeconfig.load([Path(plane.kubeconfig)]).access(clock, {})
-    async with simulated(tmp_path, clock) as (sim, _), HttpTransport(access) as handler:
+    async with simulated(tmp_path, clock) as (sim, _), KubeTransport(access) as handler:
         token, _, secret = TOKEN.partition("=")
         file = tmp_path / "config.yaml"
         file.write_text(FILE.format(url=sim.url(), token=token, secret=secret))

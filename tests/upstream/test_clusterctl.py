@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 import yaml
-from operated import SPACE, Operator, Simulated, apply, get, story, until
-from released import PROVIDERS, VERSION, Clusterctl
 
 from envtest import control_plane, managers
 from envtest.control_plane import ControlPlane
 from envtest.plugin import CAPI, KUBERNETES, require
 from envtest.process import free_port
+from support.clusterctl_repository import PROVIDERS, VERSION, Clusterctl
+from support.operator_process import SPACE, Operator, Simulated, apply, get, story, until
 
 pytestmark = [pytest.mark.genuine, pytest.mark.slow, pytest.mark.xdist_group("clusterctl")]
 Json = dict[str, Any]

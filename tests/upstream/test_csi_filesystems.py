@@ -12,7 +12,6 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from loops import MODE, SIZE, NodeEnvironment, blocks, exists, get, head, put, run, shell, staged
 
 from envtest import disks as programs
 from envtest import kernel
@@ -20,6 +19,19 @@ from envtest.plugin import skip_here
 from moxwell.csi.errors import DeviceMismatch, FailedPrecondition
 from moxwell.csi.mounter import CommandFailed, SystemMounter, WrongKey
 from moxwell.errors import Invalid
+from support.loop_devices import (
+    MODE,
+    SIZE,
+    NodeEnvironment,
+    blocks,
+    exists,
+    get,
+    head,
+    put,
+    run,
+    shell,
+    staged,
+)
 
 GROUP = "filesystems"
 pytestmark = [pytest.mark.genuine, pytest.mark.slow, pytest.mark.xdist_group(GROUP)]

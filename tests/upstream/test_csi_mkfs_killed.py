@@ -6,11 +6,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from loops import SIZE, NodeEnvironment, get, put, run, shell, staged
 
 from moxwell.csi import format_marker
 from moxwell.csi.mounter import MKFS, CommandFailed, SystemMounter
 from moxwell.csi.mounter import run as run_program
+from support.loop_devices import SIZE, NodeEnvironment, get, put, run, shell, staged
 
 pytestmark = [pytest.mark.genuine, pytest.mark.slow, pytest.mark.xdist_group("filesystems")]
 
@@ -54,9 +54,7 @@ class Limited(SystemMounter):
 
     async def make(self, device: str, kind: str, options: Sequence[str]) -> None:
         format_marker.mark(device)
-        await run_program(
-            "prlimit", f"--fsize={self._offset}", f"mkfs.{kind}", *MKFS[kind], device
-        )
+        await run_program("prlimit", f"--fsize={self._offset}", f"mkfs.{kind}", *MKFS[kind], device)
 
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])

@@ -20,7 +20,6 @@ from urllib.request import urlopen
 
 import pytest
 import yaml
-from sockets import PATIENCE_SECONDS, end_of, until_answers
 
 from envtest.plugin import skip_here
 from moxwell.clock import SystemClock
@@ -28,6 +27,7 @@ from moxwell.lab.proxmox import certs
 from moxwell.lab.proxmox import simulator as serve
 from moxwell.lab.proxmox.world import read_world
 from moxwell.testing.csi import SimDisks, can_mount, world_text
+from support.grpc_sockets import PATIENCE_SECONDS, end_of, until_answers
 
 pytestmark = [pytest.mark.genuine, pytest.mark.slow, pytest.mark.xdist_group("csi-programs")]
 COMMAND = Path(sys.executable).with_name("moxwell")

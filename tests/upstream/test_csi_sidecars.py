@@ -19,7 +19,6 @@ from typing import Any
 import grpc
 import pytest
 import yaml
-from sockets import PATIENCE_SECONDS, until_answers
 
 from envtest import locate
 from envtest.control_plane import ControlPlane
@@ -31,6 +30,7 @@ from moxwell.lab.proxmox import simulator as serve
 from moxwell.lab.proxmox.world import read_world
 from moxwell.testing.csi import node_id, world_text
 from moxwell.testing.csi_calls import MOUNT
+from support.grpc_sockets import PATIENCE_SECONDS, until_answers
 
 pytestmark = [pytest.mark.genuine, pytest.mark.slow, pytest.mark.xdist_group("sidecars")]
 RELEASE = Path(__file__).parents[2] / "release" / "csi.yaml"

@@ -14,21 +14,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from controlled import run_story, wire
 
 from envtest import control_plane, managers
 from envtest.control_plane import ControlPlane
 from envtest.plugin import CAPI, KUBERNETES, require
 from moxwell.kube.client import Kube
 from moxwell.lab.proxmox.engine import Engine
-from moxwell.testing.machine_stories import SCENES, Scene, Stage, begin, end
-from moxwell.testing.region_contents import furnish
+from moxwell.testing.machine_stories import STORIES, Story, StoryEnvironment, begin, end
+from moxwell.testing.region_contents import add_foreign_objects
+from support.cluster_api_run import run_story, wire
 
 pytestmark = [pytest.mark.genuine, pytest.mark.slow]
 LOOK_SECONDS, STILL_SECONDS, PATIENCE_SECONDS = 0.3, 6.0, 600.0
 HALVES = [
-    pytest.param(SCENES[0::2], id="one half", marks=pytest.mark.xdist_group("infra capi 1")),
-    pytest.param(SCENES[1::2], id="the other half", marks=pytest.mark.xdist_group("infra capi 2")),
+    pytest.param(STORIES[0::2], id="one half", marks=pytest.mark.xdist_group("infra capi 1")),
+    pytest.param(STORIES[1::2], id="the other half", marks=pytest.mark.xdist_group("infra capi 2")),
 ]
 
 BOOTSTRAP = """
@@ -86,25 +86,25 @@ def plane(tmp_path: Path) -> Iterator[ControlPlane]:
         yield made
 
 
-async def furnished(plane: ControlPlane, kube: Kube, engine: Engine) -> Stage:
+async def furnished(plane: ControlPlane, kube: Kube, engine: Engine) -> StoryEnvironment:
     """The genuine API, what nodes need to join it, and things of strangers."""
 
     async def apply(text: str) -> None:
         await asyncio.to_thread(plane.kubectl, "apply", "-f", "-", stdin=text)
 
-    await furnish(engine.desks["north"].region, wire(engine, "north"))
+    await add_foreign_objects(engine.runtimes["north"].region, wire(engine, "north"))
     pair = plane.authority.pair
     ca, key, config = (p.read_bytes() for p in (pair.cert, pair.key, Path(plane.kubeconfig)))
     await apply(BOOTSTRAP % {"ca": base64.b64encode(ca).decode(), "url": plane.url})
-    made = Stage(kube, engine, apply, ca, key, config, plane.port)
-    made.look_seconds, made.still_seconds = LOOK_SECONDS, STILL_SECONDS
-    made.patience_seconds = PATIENCE_SECONDS
+    made = StoryEnvironment(kube, engine, apply, ca, key, config, plane.port)
+    made.poll_seconds, made.still_seconds = LOOK_SECONDS, STILL_SECONDS
+    made.timeout_seconds = PATIENCE_SECONDS
     return made
 
 
 @pytest.mark.parametrize("scenes", HALVES)
 def test_every_scene_under_genuine_cluster_api(
-    plane: ControlPlane, scenes: tuple[Scene, ...]
+    plane: ControlPlane, scenes: tuple[Story, ...]
 ) -> None:
     async def tell(kube: Kube, engine: Engine) -> None:
         stage = await furnished(plane, kube, engine)

@@ -17,7 +17,7 @@ import pytest
 from envtest.control_plane import PROGRAMS, ControlPlane
 from envtest.plugin import require
 from moxwell.api import cozystack, crd
-from moxwell.api.core.events import Event, Involved
+from moxwell.api.core.events import Event, InvolvedObject
 from moxwell.api.core.nodes import Node, NodeStatus, Taint
 from moxwell.api.core.pods import Container, Pod, PodSpec
 from moxwell.api.core.resources import (
@@ -29,19 +29,19 @@ from moxwell.api.core.resources import (
     Service,
     ServiceAccount,
 )
-from moxwell.api.kinds import Object, Resource, own
+from moxwell.api.kinds import Object, Resource, owner_reference
 from moxwell.api.meta import ObjectMeta, micro_time
 from moxwell.api.requests import Handler
 from moxwell.clock import SystemClock
-from moxwell.embedded.apiserver.server import Store
+from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.errors import Denied
 from moxwell.kube import errors, kubeconfig, patch
 from moxwell.kube.client import Kube
-from moxwell.kube.codec import Bookmark, Change
-from moxwell.kube.credentials import Fixed, token
-from moxwell.kube.discovery import Served
-from moxwell.kube.kubeconfig import Access
-from moxwell.kube.transport import HttpTransport
+from moxwell.kube.codec import Bookmark, WatchEvent
+from moxwell.kube.credentials import StaticCredentials, token
+from moxwell.kube.discovery import ServedKind
+from moxwell.kube.kubeconfig import ApiAccess
+from moxwell.kube.transport import KubeTransport
 
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 PODS = Pod.resource
@@ -60,7 +60,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 
 @pytest.fixture
-def access(plane: ControlPlane) -> Access:
+def access(plane: ControlPlane) -> ApiAccess:
     return kubeconfig.load([Path(plane.kubeconfig)]).access(SystemClock(), {})
 
 
@@ -70,16 +70,16 @@ async def kube(request: pytest.FixtureRequest) -> AsyncIterator[Kube]:
     async with AsyncExitStack() as stack:
         handler: Handler
         if request.param == "genuine":
-            transport = HttpTransport(request.getfixturevalue("access"))
+            transport = KubeTransport(request.getfixturevalue("access"))
             handler = await stack.enter_async_context(transport)
         else:
-            handler = await stack.enter_async_context(Store(clock=SystemClock()))
+            handler = await stack.enter_async_context(EmbeddedApiServer(clock=SystemClock()))
         yield Kube(handler, manager="tester")
 
 
 @pytest.fixture
-async def only_genuine(access: Access) -> AsyncIterator[Kube]:
-    async with HttpTransport(access) as transport:
+async def only_genuine(access: ApiAccess) -> AsyncIterator[Kube]:
+    async with KubeTransport(access) as transport:
         yield Kube(transport, manager="tester")
 
 
@@ -98,7 +98,7 @@ def note(space: str, name: str = "a", **data: str) -> ConfigMap:
 async def test_version_and_discovery(kube: Kube) -> None:
     assert (await kube.version()).git_version.startswith("v1.")
     served = {(s.resource.group_resource, s.resource.version): s for s in await kube.discover()}
-    pods: Served = served["pods", "v1"]
+    pods: ServedKind = served["pods", "v1"]
     assert pods.resource == PODS
     assert {"eviction", "binding", "status"} <= set(pods.subresources)
     assert served["leases.coordination.k8s.io", "v1"].resource == Lease.resource
@@ -277,18 +277,22 @@ async def test_an_eviction_meets_a_budget(kube: Kube, space: str) -> None:
 
 @pytest.mark.genuine
 async def test_a_token_is_given_and_its_holder_may_do_little(
-    only_genuine: Kube, access: Access
+    only_genuine: Kube, access: ApiAccess
 ) -> None:
     kube, space = only_genuine, f"n{next(NAMES)}"
     await kube.create(Namespace(metadata=ObjectMeta(name=space)))
     await account(kube, space)
     text = await kube.request_token("default", space, seconds=600)
-    anyone = Access(server=access.server, ca=access.ca, credentials=Fixed(token(text)))
-    async with HttpTransport(anyone) as transport:
-        with pytest.raises(errors.Forbidden, match="cannot list resource"):
+    anyone = ApiAccess(
+        server=access.server, ca=access.ca, credentials=StaticCredentials(token(text))
+    )
+    async with KubeTransport(anyone) as transport:
+        with pytest.raises(errors.KubeForbidden, match="cannot list resource"):
             await Kube(transport).list(Secret, space)
-    nobody = Access(server=access.server, ca=access.ca, credentials=Fixed(token("wrong")))
-    async with HttpTransport(nobody) as transport:
+    nobody = ApiAccess(
+        server=access.server, ca=access.ca, credentials=StaticCredentials(token("wrong"))
+    )
+    async with KubeTransport(nobody) as transport:
         with pytest.raises(errors.Unauthorized):
             await Kube(transport).list(Secret, space)
     assert issubclass(errors.Unauthorized, Denied)
@@ -302,7 +306,7 @@ async def test_errors_are_told_apart(kube: Kube, space: str) -> None:
         await kube.get(ConfigMap, "absent", space)
     with pytest.raises(errors.InvalidObject, match=r"metadata\.name"):
         await kube.create(note(space, "Not A Name"))
-    with pytest.raises(errors.BadRequest):
+    with pytest.raises(errors.KubeBadRequest):
         await kube.list(ConfigMap, space, labels="a in")
     with pytest.raises(errors.NotFound):
         await kube.list(Resource("no.such", "v1", "things", "Thing"), space)
@@ -327,7 +331,7 @@ async def test_a_watch_tells_all_changes_and_resumes(kube: Kube, space: str) -> 
     first = [e async for e in watch]
     await kube.delete(ConfigMap, "a", space)
     second = [e async for e in watch]
-    changes = [(e.type, e.object.uid) for e in first + second if isinstance(e, Change)]
+    changes = [(e.type, e.object.uid) for e in first + second if isinstance(e, WatchEvent)]
     assert changes == [(t, made.uid) for t in ("ADDED", "MODIFIED", "DELETED")]
 
 
@@ -340,7 +344,7 @@ async def test_a_streaming_list_ends_with_a_bookmark(kube: Kube, space: str) -> 
         async for event in watch:
             if isinstance(event, Bookmark) and event.initial_end:
                 break
-            assert isinstance(event, Change)
+            assert isinstance(event, WatchEvent)
             names.append(event.object.name)
     assert sorted(names) == ["a", "b"]
     assert watch.resource_version
@@ -352,7 +356,7 @@ async def test_an_ancient_version_is_gone(kube: Kube, space: str) -> None:
     await kube.apply(tree, CRDS)
     async with asyncio.timeout(30):
         async for event in kube.watch(CRDS, initial=True, fields={"metadata.name": NAME}):
-            if isinstance(event, Change) and "Established" in str(event.object.get("status")):
+            if isinstance(event, WatchEvent) and "Established" in str(event.object.get("status")):
                 break
         while not await _served(kube, space):
             pass
@@ -369,7 +373,7 @@ async def _served(kube: Kube, space: str) -> bool:
 
 
 async def test_a_version_of_the_future_is_not_yet(kube: Kube, space: str) -> None:
-    with pytest.raises(errors.NotYet):
+    with pytest.raises(errors.ResourceVersionTooNew):
         await kube.list(ConfigMap, space, resource_version="999999999", limit=0)
 
 
@@ -380,7 +384,7 @@ async def test_leases_and_events_of_ours_are_accepted(kube: Kube, space: str) ->
     assert lease.spec.renew_time == micro_time(now)
     event = Event(
         metadata=ObjectMeta(name="e", namespace=space),
-        involved_object=Involved(kind="Lease", name="l", namespace=space, uid=lease.uid),
+        involved_object=InvolvedObject(kind="Lease", name="l", namespace=space, uid=lease.uid),
         reason="Tested",
         message="it was",
         type="Normal",
@@ -396,7 +400,7 @@ async def test_owners_and_finalizers_are_written(kube: Kube, space: str) -> None
     meta = ObjectMeta(
         name="b",
         namespace=space,
-        owner_references=(own(owner),),
+        owner_references=(owner_reference(owner),),
         finalizers=("example.com/hold",),
     )
     made = await kube.create(ConfigMap(metadata=meta))

@@ -14,8 +14,8 @@ from moxwell.api.kinds import Object
 from moxwell.clock import SystemClock
 from moxwell.kube import kubeconfig
 from moxwell.kube.client import Kube
-from moxwell.kube.errors import Answered
-from moxwell.kube.transport import HttpTransport
+from moxwell.kube.errors import ApiServerAnswer
+from moxwell.kube.transport import KubeTransport
 
 pytestmark = [pytest.mark.genuine, pytest.mark.slow]
 LOOKS, SPACE = 300, "conversion"
@@ -113,7 +113,7 @@ def plane(capi: ControlPlane) -> ControlPlane:
 @pytest.fixture
 async def kube(plane: ControlPlane) -> AsyncIterator[Kube]:
     access = kubeconfig.load([Path(plane.kubeconfig)]).access(SystemClock(), {})
-    async with HttpTransport(access) as transport:
+    async with KubeTransport(access) as transport:
         yield Kube(transport)
 
 
@@ -139,7 +139,7 @@ async def both(kube: Kube, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
             await kube.apply(made(kind), old, force=True)
             one = await kube.get(old, "c", SPACE)
             other = await kube.get(new, "c", SPACE)
-        except Answered as error:  # the webhooks have not heard yet of a kind that is referred to
+        except ApiServerAnswer as error:  # the webhooks do not know the kind yet
             said = error
         else:
             if one["metadata"]["resourceVersion"] == other["metadata"]["resourceVersion"]:
@@ -151,7 +151,7 @@ async def both(kube: Kube, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
 @pytest.mark.parametrize("kind", SPECS)
 async def test_we_convert_as_cluster_api_does(kube: Kube, kind: str) -> None:
     old, new = await both(kube, kind)
-    family = registry.find_family(NEW[kind].resource.group, kind)
+    family = registry.find_conversion(NEW[kind].resource.group, kind)
     assert family is not None
     ours = family.convert(old, "v1beta2")
     assert json_merge.merge_diff(bare(new["spec"]), bare(ours["spec"])) == {}

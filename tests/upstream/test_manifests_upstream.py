@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 import yaml
-from operated import Operator, Simulated, apply, get, story, until, workload
 
 from envtest import control_plane, locate, managers
 from envtest.control_plane import ControlPlane
 from envtest.plugin import CAPI, KUBERNETES, require
 from envtest.process import free_port
 from moxwell.testing.two_regions_world import QUICK
+from support.operator_process import Operator, Simulated, apply, get, story, until, workload
 
 pytestmark = [
     pytest.mark.genuine,

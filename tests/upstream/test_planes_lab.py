@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from estate import quick_world
-from instance import Instance, instance
 
 from envtest.locate import cache
 from envtest.plugin import KUBERNETES, require
@@ -21,6 +19,8 @@ from envtest.process import wait_for
 from moxwell.app.state_dir import is_alive
 from moxwell.embedded.controlplanes.binaries import process
 from moxwell.embedded.controlplanes.binaries.programs import PROGRAM_NAMES
+from support.lab_inspector import quick_world
+from support.lab_instance import Instance, instance
 
 pytestmark = [pytest.mark.genuine, pytest.mark.slow, pytest.mark.xdist_group("genuine planes")]
 CLAIM = """

@@ -215,7 +215,7 @@ async def serving(plane: ControlPlane, port: int) -> AsyncIterator[tuple[Kube, H
     clock = Hasty()
     path = plane.folder / "config.yaml"
     path.write_text(CONFIG)
-    wish = operator.Wish(
+    wish = operator.OperatorOptions(
         config=path,
         settings=ManagerSettings(elect=False, webhooks=Listen(port=port), namespace=SPACE),
         controllers=("infra",),
@@ -494,7 +494,7 @@ async def test_a_certificate_is_exchanged_while_conversions_go_on(
         while (after := await kept(kube)).serving == before.serving:
             clock.poke()
             await asyncio.sleep(0.1)
-        while await served(port) != after.serving.certificate:  # unhurried: the apiserver must hear first
+        while await served(port) != after.serving.certificate:  # used after the announcement
             await asyncio.sleep(0.1)
         assert await bundles(kube) == {text(after.bundle)}
     assert wrong == []
@@ -508,7 +508,9 @@ async def served(port: int) -> bytes:
     return shown.encode()
 
 
-async def plant(kube: Kube, now: datetime, authority_days: int, serving_days: int) -> ServingCertificates:
+async def plant(
+    kube: Kube, now: datetime, authority_days: int, serving_days: int
+) -> ServingCertificates:
     """Certificates that are as old as that, as a Secret."""
     authority = certificates.create_ca("planted", now - timedelta(days=authority_days))
     names = certs_names(await kept(kube))

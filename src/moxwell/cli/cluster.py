@@ -10,6 +10,7 @@ import typer
 from moxwell.api.capi.machinesets import MachineDeployment
 from moxwell.api.cozystack import Kubernetes
 from moxwell.api.kinds import Resource
+from moxwell.atomic_file import write_private
 from moxwell.cli import cluster_rows, connect, demo, plan
 from moxwell.cli.connect import DEFAULT_NAME, Format, Name, Namespace
 from moxwell.cli.output import Output, Progress, show
@@ -222,9 +223,7 @@ def kubeconfig(
     if file is None:
         typer.echo(text.decode(), nl=False)
         return
-    file.touch(mode=0o600)
-    file.chmod(0o600)
-    file.write_bytes(text)
+    write_private(file, text)
 
 
 @app.command()

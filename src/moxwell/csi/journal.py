@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from moxwell.api.kinds import Resource
+from moxwell.atomic_file import write_private
 from moxwell.kube.client import Kube
 from moxwell.kube.errors import AlreadyExists, NotFound
 
@@ -76,9 +77,7 @@ class MemoryJournal:
 
     def _save(self) -> None:
         if self._file is not None:
-            new_file = self._file.with_suffix(".new")
-            new_file.write_text(json.dumps(self._entries, sort_keys=True))
-            new_file.rename(self._file)
+            write_private(self._file, json.dumps(self._entries, sort_keys=True).encode())
 
 
 class ConfigMapJournal:

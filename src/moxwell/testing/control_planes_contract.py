@@ -149,9 +149,7 @@ class ControlPlanesContract:
         async with client(after, stage.clock) as kube:
             assert (await kube.get(CONFIG_MAPS, "dream", "default"))["data"] == {"v": "kept"}
 
-    async def test_rotation_creates_a_new_kubeconfig_with_the_same_ca(
-        self, stage: Stage
-    ) -> None:
+    async def test_rotation_creates_a_new_kubeconfig_with_the_same_ca(self, stage: Stage) -> None:
         before = await stage.up(stage.spec("b"))
         after = await stage.up(stage.spec("b", rotation=f"after {stage.clock.monotonic()}"))
         assert after.admin_kubeconfig != before.admin_kubeconfig

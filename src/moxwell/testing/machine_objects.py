@@ -51,40 +51,33 @@ async def apply_machine(
     **spec: Any,
 ) -> dict[str, Any]:
     """Create a Machine with its bootstrap data, and its ProxmoxMachine."""
-    kube = env.kube
     labels = {f"{CAPI}/cluster-name": cluster}
     head = {"name": name, "namespace": "default", "labels": labels}
-    data = base64.b64encode(f"#cloud-config\n# join {name}\n".encode()).decode()
-    secret = {"value": data, "format": base64.b64encode(b"cloud-config").decode()}
-    await kube.create(
-        {"apiVersion": "v1", "kind": "Secret", "metadata": head, "data": secret},
-        registry_of("Secret"),
-    )
-    ref = {"apiGroup": INFRA, "kind": "ProxmoxMachine", "name": name}
+    await _create_bootstrap_secret(env, head)
     machine_spec: dict[str, Any] = {
         "clusterName": cluster,
         "version": version,
         "bootstrap": {"dataSecretName": name},
-        "infrastructureRef": ref,
+        "infrastructureRef": {"apiGroup": INFRA, "kind": "ProxmoxMachine", "name": name},
     }
     if failure_domain:
         machine_spec["failureDomain"] = failure_domain
-    machine = await kube.create(
-        {
-            "apiVersion": f"{CAPI}/v1beta2",
-            "kind": "Machine",
-            "metadata": head,
-            "spec": machine_spec,
-        },
-        registry_of("Machine"),
-    )
+    body = {"apiVersion": f"{CAPI}/v1beta2", "kind": "Machine", "metadata": head}
+    machine = await env.kube.create({**body, "spec": machine_spec}, registry_of("Machine"))
     owned = {**head, **(meta or {}), "ownerReferences": [_owner(machine, "Machine")]}
     body = {"apiVersion": f"{INFRA}/{api}", "kind": "ProxmoxMachine", "metadata": owned}
     default: dict[str, Any] = {"templateID": 9000} if api == "v1beta2" and not spec else {}
-    made: dict[str, Any] = await kube.create(
+    created: dict[str, Any] = await env.kube.create(
         {**body, "spec": {**default, **spec}}, registry_of("ProxmoxMachine", api)
     )
-    return made
+    return created
+
+
+async def _create_bootstrap_secret(env: TwoRegions, metadata: dict[str, Any]) -> None:
+    data = base64.b64encode(f"#cloud-config\n# join {metadata['name']}\n".encode()).decode()
+    secret = {"value": data, "format": base64.b64encode(b"cloud-config").decode()}
+    body = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": secret}
+    await env.kube.create(body, registry_of("Secret"))
 
 
 def registry_of(kind: str, version: str = "") -> Any:

@@ -1,9 +1,9 @@
 """
-Forks a test process to try several continuations from one point.
+Tests several continuations of one moment: the process is forked, and the copy continues otherwise.
 
-The test must run on virtual time, in one thread and without sockets. Nothing before the fork is
-repeated, so a hundred continuations cost only what follows the fork. A forked process contains the
-whole test run and must never return from the test: it reports its result and exits.
+Works for stories in virtual time, in one thread and without sockets. Nothing before the moment runs
+again, so a hundred continuations cost only what follows. A copy has the whole test run in its
+memory, so it must never return from the story: it reports its result and exits.
 """
 
 import asyncio
@@ -15,10 +15,10 @@ import warnings
 from collections.abc import Callable
 from types import TracebackType
 
-PATIENCE_SECONDS = 1800
+TIMEOUT_SECONDS = 1800
 
 
-class Branched(AssertionError):
+class BranchFailed(AssertionError):
     """A forked continuation failed; the text is its report."""
 
 
@@ -27,22 +27,22 @@ class Branches:
 
     def __init__(self, wanted: Callable[[int], bool] = lambda _: False) -> None:
         self._wanted = wanted
-        self._tell: int | None = None  # the pipe on which a fork reports
+        self._pipe: int | None = None  # the pipe on which a fork reports
         self._failure: tuple[str, str] | None = None
 
     def take(self, number: int, when: str) -> bool:
         """Returns True in the fork; the original waits for the fork to exit."""
-        if self._tell is not None or self._failure or not self._wanted(number):
+        if self._pipe is not None or self._failure or not self._wanted(number):
             return False
-        loop, (listen, tell) = asyncio.get_running_loop(), os.pipe()
+        loop, (reading, writing) = asyncio.get_running_loop(), os.pipe()
         child = _fork()
         if not child:
-            asyncio._set_running_loop(loop)  # logged with the process id
-            self._tell = tell
+            asyncio._set_running_loop(loop)  # asyncio remembers the loop per process
+            self._pipe = writing
             return True
-        os.close(tell)
-        said = _until_gone(child, listen)
-        self._failure = (said, when) if said else None
+        os.close(writing)
+        failure = _wait(child, reading)
+        self._failure = (failure, when) if failure else None
         return False
 
     def __enter__(self) -> "Branches":
@@ -54,14 +54,14 @@ class Branches:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._tell is not None:
+        if self._pipe is not None:
             text = "".join(traceback.format_exception(error)) if error else ""
-            with os.fdopen(self._tell, "w", encoding="utf-8") as pipe:
+            with os.fdopen(self._pipe, "w", encoding="utf-8") as pipe:
                 pipe.write(text)
             os._exit(bool(error))
         if self._failure:
-            said, when = self._failure
-            failure = Branched(said)
+            text, when = self._failure
+            failure = BranchFailed(text)
             failure.add_note(when)
             raise failure
 
@@ -72,18 +72,18 @@ def _fork() -> int:
         return os.fork()
 
 
-def _until_gone(child: int, listen: int) -> str:
+def _wait(child: int, reading: int) -> str:
     """Wait for a fork; returns its report if it failed. It does not outlive its parent."""
     status, waiting = None, select.poll()
-    waiting.register(listen)
+    waiting.register(reading)
     try:
-        with os.fdopen(listen, encoding="utf-8") as pipe:
-            if not waiting.poll(PATIENCE_SECONDS * 1000):
-                return f"a copy did not end within {PATIENCE_SECONDS} s"
-            said = pipe.read()
+        with os.fdopen(reading, encoding="utf-8") as pipe:
+            if not waiting.poll(TIMEOUT_SECONDS * 1000):
+                return f"a copy did not end within {TIMEOUT_SECONDS} s"
+            failure = pipe.read()
         status = os.waitpid(child, 0)[1]
     finally:
         if status is None:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
-    return said or ("" if status == 0 else f"a copy ended with status {status}")
+    return failure or ("" if status == 0 else f"a copy ended with status {status}")

@@ -127,15 +127,15 @@ current-context: c
 class TenantWorld:
     """Everything that a test of tenant clusters uses."""
 
-    estate: TwoRegions
-    life: Program
-    planes: MemoryControlPlanes
+    two_regions: TwoRegions
+    program: Program
+    control_planes: MemoryControlPlanes
     tenants: TenantClients
     planner: ManifestPlanner
 
     @property
     def kube(self) -> Kube:
-        return self.estate.kube
+        return self.two_regions.kube
 
     async def put(self, tree: dict[str, Any]) -> None:
         """Apply a manifest as ``moxwell apply`` does."""
@@ -145,9 +145,9 @@ class TenantWorld:
 
     async def until(self, what: Callable[[], Awaitable[Any]], seconds: float = 600) -> Any:
         """Wait in virtual time until a condition is true."""
-        end = self.estate.clock.monotonic() + seconds
+        end = self.two_regions.clock.monotonic() + seconds
         while not (found := await what()):
-            if self.estate.clock.monotonic() > end:
+            if self.two_regions.clock.monotonic() > end:
                 raise AssertionError(f"the condition was not met: {await self.state()}")
             await asyncio.sleep(1)
         return found
@@ -190,9 +190,9 @@ class TenantWorld:
     async def _join_one(self, guest: ProxmoxMachine) -> None:
         spec, cluster = guest.spec, guest.metadata.labels.get(CLUSTER_NAME, "")
         at = (spec.region or "", spec.virtual_machine_id or 0)
-        if guest.deleting or not spec.provider_id or not self.estate.guest_os.joined(*at):
+        if guest.deleting or not spec.provider_id or not self.two_regions.guest_os.joined(*at):
             return
-        if f"{cluster}.{guest.namespace}" not in self.planes.awake:
+        if f"{cluster}.{guest.namespace}" not in self.control_planes.awake:
             return
         tenant = await self.tenants.find(Key(guest.namespace, cluster))
         if tenant is None or await tenant.find(NODES, guest.name) is not None:
@@ -218,15 +218,15 @@ def app(name: str, **spec: Any) -> dict[str, Any]:
 
 
 def _compose(
-    estate: TwoRegions, life: Program, planes: MemoryControlPlanes
+    two_regions: TwoRegions, program: Program, planes: MemoryControlPlanes
 ) -> tuple[TenantClients, ManifestPlanner]:
-    kube, manager = life.runtime.kube, life.manager
-    tenants = TenantClients(kube, planes.dial, estate.clock)
+    kube, manager = program.runtime.kube, program.manager
+    tenants = TenantClients(kube, planes.dial, two_regions.clock)
     resources = [k.resource for k in registry.KINDS if k.declared.storage]
     for controller in setup.controllers(
         kube,
         manager.caches,
-        estate.clock,
+        two_regions.clock,
         tenants,
         resources=resources,
         infrastructure=(ProxmoxCluster, ProxmoxMachine),
@@ -235,18 +235,20 @@ def _compose(
         manager.add(controller)
     planes_loop = KamajiControlPlaneController(kube, ReferenceResolver(resources))
     clusters = TenantClusterReconciler(
-        kube, lambda: defaults.defaults(life.regions, lab=True), estate.clock
+        kube, lambda: defaults.defaults(program.regions, lab=True), two_regions.clock
     )
     loops: dict[str, Any] = {
         "embedded.kamajicontrolplane": planes_loop,
-        "embedded.tenantcontrolplane": TenantControlPlaneController(kube, planes, estate.clock),
+        "embedded.tenantcontrolplane": TenantControlPlaneController(
+            kube, planes, two_regions.clock
+        ),
         "tenancy.cluster": clusters,
-        "tenancy.tenant": TenantReconciler(kube, life.regions),
+        "tenancy.tenant": TenantReconciler(kube, program.regions),
     }
     for name, loop in loops.items():
         manager.add(Controller(name=name, reconciler=loop))
     planner = ManifestPlanner(
-        kube, clusters, lambda: PlacementPreview(kube, life.infra.explainer, life.regions)
+        kube, clusters, lambda: PlacementPreview(kube, program.infra.explainer, program.regions)
     )
     return tenants, planner
 
@@ -254,26 +256,26 @@ def _compose(
 @asynccontextmanager
 async def tenancy() -> AsyncIterator[TenantWorld]:
     """A new environment with all controllers running."""
-    estate = await start_two_regions(_with_newer_templates(WORLD))
-    estate.tasks.pop().cancel()  # its minimal Cluster API; the embedded one runs instead
-    planes = MemoryControlPlanes(estate.clock)
-    life = program(estate)
-    tenants, planner = _compose(estate, life, planes)
-    world = TenantWorld(estate, life, planes, tenants, planner)
-    running = asyncio.create_task(life.manager.run())
-    await defaults.apply_lab_pools(estate.kube, life.regions)
+    two_regions = await start_two_regions(_with_newer_templates(WORLD))
+    two_regions.tasks.pop().cancel()  # its minimal Cluster API; the embedded one runs instead
+    planes = MemoryControlPlanes(two_regions.clock)
+    running_program = program(two_regions)
+    tenants, planner = _compose(two_regions, running_program, planes)
+    world = TenantWorld(two_regions, running_program, planes, tenants, planner)
+    running = asyncio.create_task(running_program.manager.run())
+    await defaults.apply_lab_pools(two_regions.kube, running_program.regions)
     meta = {"name": SPACE}
-    await estate.kube.create(
+    await two_regions.kube.create(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}, NAMESPACES
     )
-    estate.tasks.append(asyncio.create_task(world._join()))
-    while not all(r.inventory.health.reachable for r in life.regions.values()):
+    two_regions.tasks.append(asyncio.create_task(world._join()))
+    while not all(r.inventory.health.reachable for r in running_program.regions.values()):
         await asyncio.sleep(1)
     try:
         yield world
     finally:
-        life.manager.stop()
+        running_program.manager.stop()
         await running
-        await estate.close()
+        await two_regions.close()
         for store in planes.stores.values():
             await store.stop()

@@ -21,10 +21,14 @@ ONE = """clusters:
 MACHINES, CLOUD = ("infra", "tenancy"), ("infra", "cloud")
 
 
-def options(path: Path, text: str | None, controllers: tuple[str, ...] = MACHINES) -> OperatorOptions:
+def options(
+    path: Path, text: str | None, controllers: tuple[str, ...] = MACHINES
+) -> OperatorOptions:
     if text is not None:
         path.write_text(text)
-    return OperatorOptions(config=path, settings=ManagerSettings(identity="me"), controllers=controllers)
+    return OperatorOptions(
+        config=path, settings=ManagerSettings(identity="me"), controllers=controllers
+    )
 
 
 @pytest.mark.parametrize(

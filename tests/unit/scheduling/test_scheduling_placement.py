@@ -335,7 +335,7 @@ FITTED = HostCapabilities(bridges=frozenset({"vmbr0"}), mappings=frozenset({"gpu
         ),
     ],
 )
-def test_what_a_host_is_fitted_with(
+def test_missing_host_capabilities(
     wanted: dict[str, Any], capabilities: HostCapabilities, why: tuple[str, ...]
 ) -> None:
     stores = {
@@ -343,9 +343,9 @@ def test_what_a_host_is_fitted_with(
         "nfs": HostStorage("nfs", 100 * GIB, type="nfs"),
         "ceph": HostStorage("ceph", 500 * GIB, shared=True, type="rbd"),
     }
-    wanted: Any = {k: frozenset(v) if isinstance(v, set) else v for k, v in wanted.items()}
+    fields: Any = {k: frozenset(v) if isinstance(v, set) else v for k, v in wanted.items()}
     found = choose_host(
-        replace(REQUEST, **wanted),
+        replace(REQUEST, **fields),
         [host("a", stores=stores, capabilities=capabilities)],
         templates=[SHARED],
     )

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from moxwell.testing.loop import run_virtual
-from moxwell.testing.process_fork import Branched, Branches
+from moxwell.testing.process_fork import Branches, BranchFailed
 
 STEPS = 4
 
@@ -57,7 +57,7 @@ def test_without_a_wish_nothing_branches() -> None:
 def test_what_goes_wrong_in_a_copy_is_told_with_its_moment(
     otherwise: Callable[[], None], said: str
 ) -> None:
-    with pytest.raises(Branched, match=said) as found:
+    with pytest.raises(BranchFailed, match=said) as found:
         run_virtual(tell(Branches(lambda number: number == 3), otherwise))
     assert found.value.__notes__ == ["after step 3"]
 

@@ -25,9 +25,9 @@ from moxwell.testing.loop import LoopClock, run_virtual
 from moxwell.verify.findings import Finding
 from moxwell.verify.model import (
     Observation,
-    ObservedTenantNode,
     ObservedRegion,
     ObservedTenant,
+    ObservedTenantNode,
     StoredVolume,
 )
 
@@ -371,7 +371,10 @@ TABLE: dict[str, tuple[Observation, set[str]]] = {
         inside(nodes=(*INSIDE.nodes, ObservedTenantNode("m9", "proxmox://north/100"))),
         {"DuplicateNode"},
     ),
-    "a node of another cloud": (inside(nodes=(*INSIDE.nodes, ObservedTenantNode("x", "aws://1"))), set()),
+    "a node of another cloud": (
+        inside(nodes=(*INSIDE.nodes, ObservedTenantNode("x", "aws://1"))),
+        set(),
+    ),
     "a volume whose disk is gone": (region(images=REGION.images[:1]), {"VolumeMissing"}),
     "a disk whose volume is gone": (inside(volumes=()), {"OrphanedVolume"}),
     "a disk that is kept for its snapshots": (

@@ -28,7 +28,7 @@ from moxwell.kube.client import Kube
 from moxwell.kube.credentials import ApiIdentity, SecretText, StaticCredentials
 from moxwell.kube.kubeconfig import ApiAccess
 from moxwell.lab.guests.userdata import KubeadmJoin
-from moxwell.pki.certificates import load_certificates
+from moxwell.pki.certificates import create_key, key_pem, load_certificates
 
 Dial = Callable[[ApiAccess], Handler]
 
@@ -99,17 +99,12 @@ def _public_key(certificate: x509.Certificate) -> bytes:
 async def _bootstrap(
     join: KubeadmJoin, trusted: ApiAccess, dial: Dial, clock: Clock
 ) -> NodeKubeconfig:
-    key = ec.generate_private_key(ec.SECP256R1())
+    key = create_key()
     access = replace(trusted, credentials=StaticCredentials(credentials.token(join.token)))
     kube = Kube(dial(access), manager="kubelet")
     created = await kube.create(_signing_request(join.node_name, key), REQUESTS)
     certificate = await _wait_certificate(kube, created["metadata"]["name"], clock)
-    private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    ).decode()
-    identity = ApiIdentity(certificate=certificate, key=SecretText(private))
+    identity = ApiIdentity(certificate=certificate, key=SecretText(key_pem(key).decode()))
     return NodeKubeconfig(join.node_name, replace(trusted, credentials=StaticCredentials(identity)))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from moxwell.atomic_file import write_private
 from moxwell.lab.proxmox.state import SimRegion
 from moxwell.lab.proxmox.yaml_tree import InvalidFile
 
@@ -75,10 +76,8 @@ def _rename(row: dict[str, Any], kind: str) -> None:
 
 
 def save_file(regions: dict[str, SimRegion], path: Path) -> None:
-    """Write a temporary file and rename it."""
-    temporary = path.with_suffix(path.suffix + ".new")
-    temporary.write_bytes(dump(regions))
-    temporary.replace(path)
+    """Replace the file in one step; does not wait for the disk, because it is saved often."""
+    write_private(path, dump(regions), durable=False)
 
 
 def load_file(path: Path) -> dict[str, SimRegion]:

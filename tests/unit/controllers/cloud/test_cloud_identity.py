@@ -304,7 +304,7 @@ def test_labels_follow_a_migration(force: bool, pinned: bool, move: type) -> Non
         pytest.param({"load_balancer": {"mode": "ipam"}}, "pool", id="a balancer without pool"),
         pytest.param({"load_balancer": {"pool": "10.0.0"}}, "10.0.0", id="a pool of nothing"),
         pytest.param({"load_balancer": {"vnet": "v"}}, "zone", id="a vnet without zone"),
-        pytest.param({"ha_group": "perhaps"}, "ha_group must be true or false", id="neither true nor false"),
+        pytest.param({"ha_group": "perhaps"}, "ha_group must be true or false", id="not a boolean"),
     ],
 )
 def test_bad_features_are_named(features: dict[str, Any], says: str) -> None:

@@ -1,10 +1,10 @@
 """
 Local repositories for genuine clusterctl: our release, and the genuine providers of the envtest.
 
-In: a folder. Out: ``clusterctl.yaml`` and beside it one folder per provider and version, as
-clusterctl wants them. Ours holds what ``release/`` holds; those of Cluster API the genuine CRDs
-alone, as their managers are processes of the envtest. clusterctl insists on cert-manager, which none of
-these needs (our operator makes its own certificates); two small CRDs stand in for it.
+It consists of ``clusterctl.yaml`` and one directory per provider and version. The directory of our
+provider has the files of ``release/``; those of Cluster API have its CRDs only, because their
+managers run as processes. clusterctl requires cert-manager, which none of these needs; two small
+CRDs replace it.
 """
 
 import os
@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from operated import RELEASE, components
 
 import moxwell
 from envtest import locate, managers
 from envtest.managers import Manager
 from envtest.table import BY_NAME
+from support.operator_process import RELEASE, components
 
 Json = dict[str, Any]
 CERT_MANAGER = "v1.20.2"

@@ -1,4 +1,4 @@
-"""A Proxmox cluster as the values that people have describe it: hosts ``pve`` and ``labs``."""
+"""The Proxmox cluster that the values of the upstream Helm chart describe: ``pve`` and ``labs``."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ nodePools:
 """
 
 
-def place() -> Json:
+def example_cluster() -> Json:
     """A Proxmox cluster as the values describe it."""
     hardware = {"cpus": 32, "sockets": 2, "memory": "256G", "numa_nodes": 2}
     nodes = [

@@ -13,18 +13,18 @@ from contextlib import suppress
 from envtest.control_plane import ControlPlane
 from moxwell.api import registry
 from moxwell.clock import SystemClock
-from moxwell.controllers.infra.region_registry import RegionBook
+from moxwell.controllers.infra.region_registry import RegionRegistry
 from moxwell.controllers.infra.setup import add_infra
 from moxwell.kube import kubeconfig
 from moxwell.kube.client import Kube
-from moxwell.kube.transport import HttpTransport
-from moxwell.lab.guests.guest_runner import Guests
+from moxwell.kube.transport import KubeTransport
+from moxwell.lab.guests.guest_runner import GuestRunner
 from moxwell.lab.proxmox.engine import Engine
 from moxwell.lab.proxmox.world import read_world
 from moxwell.pve.regions import Regions
-from moxwell.pve.reservations import Ledger
+from moxwell.pve.reservations import Reservations
 from moxwell.runtime.manager import assemble
-from moxwell.runtime.settings import Settings
+from moxwell.runtime.settings import ManagerSettings
 from moxwell.testing.cached_worlds import CRDS
 from moxwell.testing.pve import SimTransport
 from moxwell.testing.two_regions import TOKEN, TOKEN_SECRET, configs
@@ -38,10 +38,10 @@ def run_story(plane: ControlPlane, tell: Tell) -> None:
 
     async def main() -> None:
         clock = SystemClock()
-        guests = Guests(HttpTransport, clock)
-        engine = Engine(read_world(QUICK, "world", clock.monotonic()), clock, inside=guests)
+        guests = GuestRunner(KubeTransport, clock)
+        engine = Engine(read_world(QUICK, "world", clock.monotonic()), clock, guest_os=guests)
         access = kubeconfig.find(clock, {}, str(plane.kubeconfig))
-        async with HttpTransport(access) as handler:
+        async with KubeTransport(access) as handler:
             await _install(Kube(handler))
             await _with_controllers(handler, engine, guests, tell)
 
@@ -54,13 +54,13 @@ def wire(engine: Engine, region: str) -> SimTransport:
 
 
 async def _with_controllers(
-    handler: HttpTransport, engine: Engine, guests: Guests, tell: Tell
+    handler: KubeTransport, engine: Engine, guests: GuestRunner, tell: Tell
 ) -> None:
     clock = SystemClock()
-    runtime = assemble(handler, clock, Settings(elect=False, identity="envtest"))
-    known = configs(*engine.desks)
+    runtime = assemble(handler, clock, ManagerSettings(elect=False, identity="envtest"))
+    known = configs(*engine.runtimes)
     regions = Regions(known, clock, connect=lambda config: wire(engine, config.region))
-    add_infra(runtime, clock, regions, Ledger(), book=RegionBook(regions, known))
+    add_infra(runtime, clock, regions, Reservations(), registry=RegionRegistry(regions, known))
     running = [asyncio.create_task(w) for w in (guests.run(), regions.run(), runtime.manager.run())]
     try:
         for region in regions.values():

@@ -1,4 +1,4 @@
-"""An installed Moxwell of one's own: a folder, the command, and its end."""
+"""A lab instance of the installed package, controlled by the command line."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ COMMAND = Path(sys.executable).with_name("moxwell")
 
 @dataclass(frozen=True)
 class Instance:
-    """One instance, known by its folder."""
+    """One instance, identified by its state directory."""
 
     folder: Path
     name: str
@@ -40,14 +40,14 @@ class Instance:
         return StateDir(self.name, self.env)
 
     def run(self, *args: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
-        """The command, as a person would type it."""
+        """Run a command of the instance."""
         done = subprocess.run(
             [str(COMMAND), *args], env={**self.env, "MOXWELL_NAME": self.name},
             capture_output=True, text=True, timeout=900, check=False,
         )  # fmt: skip
         if check and done.returncode:
-            said = f"{done.stdout}{done.stderr}\n{self.log()}"
-            raise AssertionError(f"moxwell {' '.join(args)}: {said}")
+            output = f"{done.stdout}{done.stderr}\n{self.log()}"
+            raise AssertionError(f"moxwell {' '.join(args)}: {output}")
         return done
 
     def log(self) -> str:
@@ -64,12 +64,12 @@ class Instance:
         return found[1]
 
     def deploy(self, cluster: str, name: str, replicas: int) -> None:
-        """Pods in a tenant, by its own kubeconfig."""
+        """Create a Deployment in a tenant with its own kubeconfig."""
         text = self.run("cluster", "kubeconfig", cluster).stdout
         asyncio.run(_deploy(text, name, replicas))
 
     def kill(self) -> None:
-        """As the power goes."""
+        """Kill the daemon with SIGKILL."""
         os.kill(self.facts()["pid"], signal.SIGKILL)
 
 
@@ -85,7 +85,7 @@ async def _deploy(config: str, name: str, replicas: int) -> None:
 
 
 def own_ports(folder: Path) -> None:
-    """Ports that no other instance asks for, not even while this one is dead."""
+    """Choose ports that no other instance prefers, also while this one does not run."""
     folder.mkdir(parents=True, exist_ok=True)
     for each in ("api", "dashboard"):
         (folder / f"{each}.port").write_text(str(free_port()))
@@ -93,7 +93,7 @@ def own_ports(folder: Path) -> None:
 
 @contextmanager
 def instance(folder: Path, name: str, *up: str) -> Iterator[Instance]:
-    """A running instance, gone at the end."""
+    """A running instance, purged at the end."""
     made = Instance(folder, name)
     own_ports(made.state.folder)
     try:

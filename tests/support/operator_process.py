@@ -28,11 +28,11 @@ from envtest import kubeconfig, managers
 from envtest.control_plane import ControlPlane
 from envtest.process import Failed, Process, free_port, wait_ready
 from moxwell.clock import SystemClock
-from moxwell.embedded.controlplanes.machine_control_planes import MachinePlanes
-from moxwell.kube.transport import HttpTransport
-from moxwell.lab.guests.guest_runner import Guests
+from moxwell.embedded.controlplanes.machine_control_planes import MachineControlPlanes
+from moxwell.kube.transport import KubeTransport
+from moxwell.lab.guests.guest_runner import GuestRunner
 from moxwell.lab.proxmox import certs, simulator
-from moxwell.lab.proxmox.state import Region
+from moxwell.lab.proxmox.state import SimRegion
 from moxwell.lab.proxmox.world import read_world
 from moxwell.testing.two_regions_world import QUICK, TOKEN, TOKEN_SECRET
 
@@ -95,12 +95,12 @@ class Simulated:
 
     async def _start(self) -> None:
         clock = SystemClock()
-        planes = MachinePlanes(self.folder / "planes", clock)
-        guests = Guests(HttpTransport, clock, planes=planes)
+        planes = MachineControlPlanes(self.folder / "planes", clock)
+        guests = GuestRunner(KubeTransport, clock, control_planes=planes)
         made = certs.make(self.folder / "certs", clock.now())
         self.ca = made.ca
         regions = read_world(self._world, "world", clock.now().timestamp())
-        self.simulator = simulator.Simulator(regions, clock, tls=made.context(), inside=guests)
+        self.simulator = simulator.Simulator(regions, clock, tls=made.context(), guest_os=guests)
         await self.simulator.start()
         self._lives = [asyncio.create_task(guests.run()), asyncio.create_task(planes.run())]
 
@@ -117,7 +117,7 @@ class Simulated:
         await asyncio.sleep(0.1)
 
     @property
-    def regions(self) -> dict[str, Region]:
+    def regions(self) -> dict[str, SimRegion]:
         assert self.simulator is not None
         return self.simulator.regions
 

@@ -1,8 +1,8 @@
 """
-Somebody's own Proxmox as a program of its own: a simulated region whose guests are real nodes.
+A simulated Proxmox in a process of its own, whose guests join as nodes.
 
-Run as ``python own_proxmox.py WORLD FOLDER SHIFT``; ``SHIFT`` is how many seconds its clock is
-ahead of everybody else's. Writes ``FOLDER/urls.json`` once it listens, and ``FOLDER/ca.pem``.
+Run as ``python simulated_proxmox.py WORLD FOLDER SHIFT``; its clock is ``SHIFT`` seconds ahead.
+Writes ``FOLDER/urls.json`` once it listens, and ``FOLDER/ca.pem``.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from moxwell.lab.proxmox import simulator as serve
 
 
 class Shifted(SystemClock):
-    """A clock that nobody set."""
+    """A clock that is ahead."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What an instance of the lab holds, told by its files and by genuine programs: to be counted."""
+"""Counts what a lab contains: guests from the simulator's file, objects from kubectl."""
 
 import base64
 import json
@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from instance import Instance
 
 from envtest import locate
 from envtest.plugin import require
 from moxwell.lab.proxmox import state_file
 from moxwell.lab.proxmox.state import SimGuest, SimRegion
 from moxwell.lab.proxmox.world import load_world
+from support.lab_instance import Instance
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -40,11 +40,11 @@ AWAY = (  # kubectl's words for an API that is just not there, or leaves while i
 
 
 class Refused(AssertionError):
-    """Nobody listened at that moment, as while a control plane takes a new version."""
+    """The API did not answer at that moment, as while a control plane is upgraded."""
 
 
 def quick_world(folder: Path, *more: Json) -> Path:
-    """The lab's own world and more regions, with hosts that hurry; no count depends on pace."""
+    """The lab's own world and more regions, with short durations of all operations."""
     tree = yaml.safe_load((resources.files("moxwell.lab") / "lab.yaml").read_text())
     for region in more:  # the lab's own token works there too
         for key, rows in tree["regions"][0]["access"].items():
@@ -59,19 +59,19 @@ def quick_world(folder: Path, *more: Json) -> Path:
 
 
 def eventually(question: Callable[[], T | None], what: str, seconds: float = PATIENCE) -> T:
-    """The first answer that is neither empty nor false."""
+    """Wait for the first answer that is neither empty nor false."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         with suppress(Refused):
             if answer := question():
                 return answer
-        time.sleep(0.2)  # a program for each question: whoever is waited for needs the machine
-    raise AssertionError(f"waited {seconds:.0f} s in vain: {what}")
+        time.sleep(0.2)  # each question starts a program; leave time for the instance
+    raise AssertionError(f"not after {seconds:.0f} s: {what}")
 
 
 @dataclass(frozen=True)
 class Census:
-    """How many of each there are for one cluster, and what belongs to nobody."""
+    """The number of guests and objects of one cluster, and orphaned volumes."""
 
     guests: int
     machines: int
@@ -82,15 +82,15 @@ class Census:
     strays: tuple[str, ...] = ()
 
     @property
-    def settled(self) -> bool:
-        """One of each for each node, and nothing besides."""
+    def is_consistent(self) -> bool:
+        """Whether there is one of each for each node, and nothing orphaned."""
         counts = {self.guests, self.machines, self.infra, self.nodes, self.addresses, self.claims}
         return len(counts) == 1 and not self.strays
 
 
 @dataclass
-class Estate:
-    """The lab of an instance."""
+class LabInspector:
+    """Inspects the lab of an instance."""
 
     instance: Instance
     world: Path
@@ -99,7 +99,7 @@ class Estate:
     def pristine(self) -> dict[str, SimRegion]:
         return load_world(self.world, 0)
 
-    # Programs nobody here wrote
+    # Upstream programs
 
     def kubectl(self, *args: str, tenant: Path | None = None, text: str | None = None) -> str:
         return self._genuine("kubectl", args, tenant, text)
@@ -145,7 +145,7 @@ class Estate:
         return state_file.load_file(saved) if saved.exists() else self.pristine
 
     def guests(self, prefix: str = "") -> list[SimGuest]:
-        """Guests that the world did not begin with."""
+        """Guests that are not in the world file."""
         return [
             guest
             for name, region in self.regions().items()
@@ -155,7 +155,7 @@ class Estate:
         ]
 
     def strays(self) -> tuple[str, ...]:
-        """Volumes and seeds of guests that are not there; the world's own are not counted."""
+        """Volumes and ISOs of guests that do not exist; those of the world file are not counted."""
         found = []
         for name, region in self.regions().items():
             known = {(s.name, v) for s in self.pristine[name].storages.values() for v in _names(s)}
@@ -183,12 +183,12 @@ class Estate:
         )
 
     def settles(self, cluster: str, space: str, nodes: int) -> Census:
-        """Wait until there are so many of each, one for each node, and nothing besides."""
+        """Wait until there is one of each for so many nodes, and nothing orphaned."""
         last: list[Census] = []
 
         def look() -> Census | None:
             last[:] = [self.census(cluster, space)]
-            return last[0] if last[0].settled and last[0].nodes == nodes else None
+            return last[0] if last[0].is_consistent and last[0].nodes == nodes else None
 
         try:
             return eventually(look, f"{cluster} with {nodes} nodes")
@@ -213,7 +213,7 @@ class Estate:
 
 
 def _names(storage: Any) -> dict[str, int | None]:
-    return {n: v.vmid for shelf in storage.volumes.values() for n, v in shelf.items()}
+    return {n: v.vmid for volumes in storage.volumes.values() for n, v in volumes.items()}
 
 
 def _name(obj: Json) -> str:
@@ -232,6 +232,6 @@ def _is_true(obj: Json, condition: str) -> bool:
 
 
 def is_ready(obj: Json, condition: str = "Ready") -> bool:
-    """Its own word, about the spec it has now."""
+    """Whether a condition is true for the current generation."""
     seen = obj.get("status", {}).get("observedGeneration", 0)
     return _is_true(obj, condition) and seen >= obj["metadata"]["generation"]

@@ -1,4 +1,4 @@
-"""A person with a cluster called shop: a lab, a folder to type in, and docs/tutorial-storage.md."""
+"""Runs the commands of docs/tutorial-storage.md in a shell against a lab."""
 
 import json
 import os
@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from estate import eventually
-from instance import COMMAND, Instance
 
 from envtest import locate
+from support.lab_inspector import eventually
+from support.lab_instance import COMMAND, Instance
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial-storage.md"
 BLOCK = re.compile(r"```(sh|yaml)\n(.*?)```", re.DOTALL)
 
 
 @dataclass
-class Shop:
-    """A lab, and a folder in which a person types."""
+class TutorialShell:
+    """A lab, and a folder for the shell."""
 
     lab: Instance
     folder: Path
@@ -75,7 +75,7 @@ def blocks() -> tuple[str, list[str]]:
     return manifest, [text for kind, text in found if kind == "sh"]
 
 
-def places(shop: Shop) -> dict[str, str]:
+def places(shop: TutorialShell) -> dict[str, str]:
     """The host of each claim's disk; and its pod runs in that zone."""
     nodes = {n["metadata"]["name"]: n["metadata"]["labels"] for n in shop.objects("nodes")}
     specs = [pv["spec"] for pv in shop.objects("pv") if "zfs" in pv["spec"]["storageClassName"]]
