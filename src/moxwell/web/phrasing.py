@@ -12,7 +12,7 @@ from moxwell.web.model import ConditionView, MachineView, State
 STAGES = ("Claim", "Clone", "Configure", "Boot", "Join")
 _STAGE_OF = {
     "ReserveVMID": "Claim",
-    "Adopt": "Claim",
+    "AdoptGuest": "Claim",
     "Clone": "Clone",
     "Migrate": "Clone",
     "Cloning": "Clone",
@@ -23,6 +23,7 @@ _STAGE_OF = {
     "ResizeDisk": "Configure",
     "SetFirewall": "Configure",
     "Configure": "Configure",
+    "RecordApplied": "Configure",
     "RegisterHa": "Configure",
     "Configuring": "Configure",
     "TaskRunning": "Configure",
