@@ -4,8 +4,7 @@ A fake Kubernetes API in memory, for tests of clients and controllers.
 It implements what the runtime depends on: resource versions and conflicts, merge and JSON patches,
 the status subresource, generations, finalizers and deletion, pages with continue tokens, watches
 with bookmarks, initial events, timeouts and 410. It has no schemas: any group and resource exists.
-:func:`moxwell.testing.kube_contract.check` checks it; the embedded API server passes the same
-checks.
+:func:`moxwell.testing.kube_contract.check` checks it and the embedded API server alike.
 
 Fault injection: ``compact`` drops history (the next resume gets 410), ``end_watches`` ends all
 watches, ``fail`` answers the next matching request with an error, ``unreachable`` answers no

@@ -35,12 +35,14 @@ true at the end::
 The story runs once without interruption and its effects are counted: every accepted write to
 Kubernetes and to Proxmox, without events and leases. After each effect a fork of the process
 continues (see ``process_fork``) with one of three interruptions: ``killed`` (the server executed
-the write, the response never arrives, the program is cancelled), ``answered`` (the program is cancelled
-after the response) and ``lost`` (the program goes on and sees a broken connection). After a kill a
-new program starts on the same world. At the end the story runs with a kill after every effect. Each
-time the world must come to rest and ``check`` must pass. The server always finishes a request. The
-world is at rest when nothing had an effect for ``quiet_seconds``: choose more than the longest
-``requeue_after`` or task. Time is virtual; ``part`` splits the effects for parallel tests.
+the write, the response never arrives, the program is cancelled), ``answered`` (the program is
+cancelled after the response) and ``lost`` (the program goes on and sees a broken connection).
+
+After a kill a new program starts on the same world. At the end the story runs with a kill after
+every effect. Each time the world must come to rest and ``check`` must pass. The server always
+finishes a request. The world is at rest when nothing had an effect for ``quiet_seconds``: choose
+more than the longest ``requeue_after`` or task. Time is virtual; ``part`` splits the effects for
+parallel tests.
 """
 
 import asyncio

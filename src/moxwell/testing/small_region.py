@@ -142,7 +142,7 @@ class SimStage:
             {
                 "guests": {str(g.vmid): _essence(g) for g in region.guests.values()},
                 "volumes": {
-                    name: {shelf: sorted(volumes) for shelf, volumes in store.volumes.items()}
+                    name: {host: sorted(volumes) for host, volumes in store.volumes.items()}
                     for name, store in region.storages.items()
                 },
                 "ha": {sid: r.options for sid, r in region.ha.resources.items()},
