@@ -485,7 +485,7 @@ def test_replicas_are_spread_and_cpus_are_limited() -> None:
         placed = [m for m in found if ready(m)]
         (left,) = [m for m in found if not ready(m)]
         assert {m.status.proxmox_node for m in placed} == {"pve1", "pve2", "pve3"}
-        assert "already holds 1 of these replicas, and they must be on different hosts" in message(
+        assert "already runs 1 of these replicas, and they must be on different hosts" in message(
             left
         )
         await apply_machine(env, "big", templateID=9000, numCores=31)
