@@ -54,7 +54,7 @@ function timeline(m) {
       m.timeline.map((s) => {
         const took = s.start ? ((s.end ? Date.parse(s.end) : now()) - Date.parse(s.start)) / 1000 : null;
         return h("div", { class: "line", key: s.step }, h("span", { class: "step" }, icon(s.end ? "check" : s.start ? "moving" : "open"), s.step),
-          h("div", { class: "track" }, s.start && h("i", { class: s.end ? "" : "on", style: { left: x(s.start), width: w(took) } }), s.start && s.typical && h("u", { style: { left: x(s.start), width: w(s.typical) } }), h("span", { style: s.start && Date.parse(s.start) - begin > total * 600 ? { right: "0" } : { left: s.start ? x(s.start) : "0" } }, s.sentence)),
+          h("div", { class: "track" }, s.start && h("i", { class: s.end ? "" : "on", style: { left: x(s.start), width: w(took) } }), s.start && s.typical && h("u", { style: { left: x(s.start), width: w(s.typical), "max-width": `calc(100% - ${x(s.start)})` } }), h("span", { style: s.start && Date.parse(s.start) - begin > total * 600 ? { right: "0" } : { left: s.start ? x(s.start) : "0" } }, s.sentence)),
           h("span", { class: "took" }, h("b", {}, took === null ? h("span", { class: "faint" }, "not yet") : took < 10 ? `${took.toFixed(1)} s` : span(took)), h("span", { class: "sub" }, s.typical ? (s.typical < 10 ? `${s.typical.toFixed(1)} s` : span(s.typical)) : "")));
       })));
 }
