@@ -56,7 +56,7 @@ def said(done: subprocess.CompletedProcess[str], code: int, *words: str) -> None
         pytest.param("- a\n- b\n", ["mapping"], id="a list"),
         pytest.param("kind: Kubernetes\n", ["apiVersion is missing"], id="no version"),
         pytest.param("apiVersion: v1\nkind: Secret\n", ["metadata.name"], id="no name"),
-        pytest.param("", ["holds no objects"], id="nothing"),
+        pytest.param("", ["contains no objects"], id="nothing"),
     ],
 )
 @pytest.mark.parametrize("command", ["plan", "apply"])
@@ -81,7 +81,7 @@ def test_a_broken_configuration(moxwell: Run, tmp_path: Path, text: str, words: 
 
 
 def test_files_that_are_not_there(moxwell: Run) -> None:
-    said(moxwell("up", "--config", "none.yaml", "--name", "bad"), 1, "there is no")
+    said(moxwell("up", "--config", "none.yaml", "--name", "bad"), 1, "does not exist")
     said(moxwell("plan", "-f", "none.yaml", "--name", "bad"), 1, "there is no file none.yaml")
 
 

@@ -81,7 +81,7 @@ def _disk(name: str) -> DoctorFinding:
     free = shutil.disk_usage(folder).free
     if free < MIN_FREE_BYTES:
         return DoctorFinding(
-            "wrong", f"only {free >> 20} MiB are free in {folder}", "free some space there"
+            "wrong", f"only {free >> 20} MiB are free in {folder}", "free space there"
         )
     return DoctorFinding("ok", f"{free >> 30} GiB are free for the state")
 

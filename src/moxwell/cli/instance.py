@@ -160,7 +160,7 @@ def _spawn(state: StateDir, options: LaunchOptions) -> "subprocess.Popen[bytes]"
 def _write_error(error: OSError, state: StateDir) -> DidNotStart:
     """The error of a state directory that cannot be written, with what to do."""
     what = error.strerror or str(error)
-    do = "free some space there" if error.errno == errno.ENOSPC else "make it yours and writable"
+    do = "free space there" if error.errno == errno.ENOSPC else "make it yours and writable"
     return DidNotStart(
         f"cannot write to {error.filename or state.folder}: {what}; {do}, "
         "or choose another directory with XDG_STATE_HOME"
@@ -190,7 +190,7 @@ def _exit_reason(log: Path) -> str:
     lines = log.read_text(errors="replace").splitlines()[-40:]
     errors = [line for line in lines if line.startswith("error: ")]
     if not errors and shutil.disk_usage(log.parent).free < MIN_FREE_BYTES:
-        where = f"free some space on the file system of {log.parent}"
+        where = f"free space on the file system of {log.parent}"
         return f"Moxwell did not start: the disk is full; {where}"
     last = lines[-1] if lines else "the log is empty"
     text = errors[-1].removeprefix("error: ") if errors else last
@@ -343,5 +343,5 @@ def _os_error(error: OSError, state: StateDir) -> str:
     where = f" ({error.filename})" if error.filename else ""
     do = "see `moxwell doctor`"
     if error.errno == errno.ENOSPC:
-        do = f"free some space on the file system of {state.folder} and start again"
+        do = f"free space on the file system of {state.folder} and start again"
     return f"the system refused: {error.strerror or error}{where}: {do}"
