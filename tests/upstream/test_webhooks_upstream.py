@@ -379,12 +379,12 @@ BAD: list[tuple[str, Json, str]] = [
     (
         "v1beta2",
         {"disks": {"extra": [{"disk": "ide2", "sizeGb": 1}]}, "sourceNode": "pve1"},
-        "spec.disks.extra: ide2 is taken by the bootstrap ISO; choose another slot",
+        "spec.disks.extra: ide2 is reserved for the bootstrap ISO; use another slot",
     ),
     (
         "v1alpha1",
         {**OLD_MACHINE, "target": "pve9", "allowedNodes": ["pve1"]},
-        "spec.target: pve9 is not among spec.allowedNodes",
+        "spec.target: pve9 is not in spec.allowedNodes",
     ),
 ]
 
