@@ -379,7 +379,7 @@ BAD: list[tuple[str, Json, str]] = [
     (
         "v1beta2",
         {"disks": {"extra": [{"disk": "ide2", "sizeGb": 1}]}, "sourceNode": "pve1"},
-        "spec.disks.extra: ide2 is reserved for the bootstrap ISO; use another slot",
+        "spec.disks.extra: ide2 is reserved for the bootstrap ISO; use another",
     ),
     (
         "v1alpha1",

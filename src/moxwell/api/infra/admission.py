@@ -134,7 +134,7 @@ def _machine(spec: ProxmoxMachineSpec) -> Iterator[str]:
         if disks.boot_volume and disks.boot_volume.disk in slots:
             yield f"spec.disks.extra: {disks.boot_volume.disk} is already the boot volume"
         if ISO_SLOT in slots:
-            yield f"spec.disks.extra: {ISO_SLOT} is reserved for the bootstrap ISO; use another slot"
+            yield f"spec.disks.extra: {ISO_SLOT} is reserved for the bootstrap ISO; use another"
     if spec.target and spec.allowed_nodes and spec.target not in spec.allowed_nodes:
         yield f"spec.target: {spec.target} is not in spec.allowedNodes"
 

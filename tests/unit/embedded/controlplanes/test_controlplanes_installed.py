@@ -120,7 +120,7 @@ async def test_a_version_that_timed_out_is_asked_again(
     slow.touch()
     for name in PROGRAMS:
         program = tmp_path / name
-        program.write_text(f"#!/bin/sh\n[ -e {slow} ] && sleep 60\necho Kubernetes v1.36.3\n")
+        program.write_text(f"#!/bin/sh\n[ -e {slow} ] && exec sleep 60\necho Kubernetes v1.36.3\n")
         program.chmod(0o755)
     found = InstalledReleases([tmp_path])
     monkeypatch.setattr(installed, "VERSION_SECONDS", 0.2)
