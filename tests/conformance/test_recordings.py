@@ -55,8 +55,8 @@ def describe(reports: list[dict[str, Any]]) -> str:
 @pytest.mark.parametrize(
     "version, least",
     [
-        pytest.param("8.4", 98.0, id="three nodes of 8.4 agree in 98 of 100 steps"),
-        pytest.param("9.2", 95.0, id="one node of 9.2 agrees in 95 of 100 steps"),
+        pytest.param("8.4", 99.0, id="three nodes of 8.4 agree in 99 of 100 steps"),
+        pytest.param("9.2", 99.0, id="one node of 9.2 agrees in 99 of 100 steps"),
     ],
 )
 async def test_recordings_agree(version: str, least: float) -> None:

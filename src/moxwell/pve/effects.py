@@ -34,8 +34,9 @@ class DryRun(Denied):
 class Owned:
     """What a writer may touch, and how its caller proved that it owns that.
 
-    ``volumes`` are texts of which one must be part of a volume's name; ``names`` are pools, HA
-    rules, security groups and other objects without a VMID.
+    ``volumes`` are texts of which one must be a whole part of a volume's name: ``pvc-1`` is part of
+    ``vm-9999-pvc-1.raw`` and not of ``vm-9999-pvc-12.raw``. ``names`` are pools, HA rules, security
+    groups and other objects without a VMID.
     """
 
     __slots__ = ("names", "proof", "vmids", "volumes")
@@ -60,9 +61,14 @@ class Owned:
         volume = target.volume.lower()
         return (
             self.vmids.issuperset(target.vmids)
-            and (not volume or any(text in volume for text in self.volumes))
+            and (not volume or any(_is_part(text, volume) for text in self.volumes))
             and (not target.name or target.name in self.names)
         )
+
+
+def _is_part(text: str, name: str) -> bool:
+    """Whether ``text`` is in ``name`` and is not a piece of a longer word there."""
+    return re.search(rf"(?<![a-z0-9]){re.escape(text)}(?![a-z0-9])", name) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,12 +145,24 @@ async def test_a_guest_that_is_not_owned_is_not_written_to(owned: Owned, allowed
     assert bench.record.outcome == ("ok" if allowed else "refused")
 
 
-async def test_a_volume_is_owned_by_a_part_of_its_name() -> None:
-    bench = Bench(owned=Owned("name", volumes=("vm-9999-PVC-",)))
-    await bench.pve.storage.delete("pve1", "ceph", VOLUME)
-    with pytest.raises(Foreign):
-        await bench.pve.storage.delete("pve1", "ceph", "ceph:vm-100-disk-0")
-    assert len(bench.transport.sent) == 1
+@pytest.mark.parametrize(
+    ("volume", "allowed"),
+    [
+        pytest.param("ceph:vm-9999-pvc-1", True, id="the name ends with it"),
+        pytest.param("dir:9999/vm-9999-pvc-1.raw", True, id="an extension follows"),
+        pytest.param("ceph:vm-9999-pvc-12", False, id="a longer name"),
+        pytest.param("ceph:xvm-9999-pvc-1", False, id="a longer name before it"),
+        pytest.param("ceph:vm-100-disk-0", False, id="another volume"),
+    ],
+)
+async def test_a_volume_is_owned_by_a_whole_part_of_its_name(volume: str, allowed: bool) -> None:
+    bench = Bench(owned=Owned("name", volumes=("vm-9999-PVC-1",)))
+    if allowed:
+        await bench.pve.storage.delete("pve1", "ceph", volume)
+    else:
+        with pytest.raises(Foreign):
+            await bench.pve.storage.delete("pve1", "ceph", volume)
+    assert bool(bench.transport.sent) == allowed
 
 
 async def test_the_default_audit_is_a_structured_log_event() -> None:
