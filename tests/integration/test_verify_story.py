@@ -33,7 +33,7 @@ def at(w: TenantWorld, machine: ProxmoxMachine) -> Any:
 def pve(w: TenantWorld, machine: ProxmoxMachine) -> Any:
     vmid = machine.spec.virtual_machine_id or 0
     return w.program.regions[machine.spec.region or ""].writer(
-        Owned("test", vmids=(vmid,), volumes=("-",), names=("mox-gone",))
+        Owned("test", vmids=(vmid,), volumes=("abcdef", "disk", "pvc"), names=("mox-gone",))
     )
 
 
