@@ -11,14 +11,15 @@ import asyncio
 import ssl
 import sys
 import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from envtest.control_plane import ControlPlane
+from envtest.control_plane import ControlPlane, wait_default_account
+from envtest.plugin import KUBERNETES, require
 from envtest.process import free_port
 from moxwell.api.core.nodes import Node
 from moxwell.api.kinds import Resource
@@ -44,7 +45,7 @@ from moxwell.runtime.manager import assemble
 from moxwell.runtime.settings import ManagerSettings
 from moxwell.testing.small_region import FEATURES, TOKEN, grant, world_text
 
-pytestmark = [pytest.mark.genuine, pytest.mark.slow]
+pytestmark = [pytest.mark.genuine, pytest.mark.slow, pytest.mark.xdist_group("cloud")]
 PODS = Resource("", "v1", "pods", "Pod")
 PATIENCE_SECONDS = 900  # of the machine; nothing here is measured by it
 MINUTE, HOUR = 60.0, 3600.0
@@ -53,9 +54,15 @@ FIRST = 1000
 
 
 @pytest.fixture(scope="module")
-def plane(own_genuine: ControlPlane) -> ControlPlane:
-    own_genuine.start_scheduler()
-    return own_genuine
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane that never marks a node Unknown: the kubelets here renew no lease."""
+    require(*KUBERNETES)
+    with ControlPlane(tmp_path_factory.mktemp("cloud")) as made:
+        made.start()
+        made.start_controller_manager("--node-monitor-grace-period=24h")
+        wait_default_account(made)
+        made.start_scheduler()
+        yield made
 
 
 class Hasty(SystemClock):
