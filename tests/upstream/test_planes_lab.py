@@ -17,8 +17,8 @@ from envtest.locate import cache
 from envtest.plugin import KUBERNETES, require
 from envtest.process import wait_for
 from moxwell.app.state_dir import is_alive
-from moxwell.embedded.controlplanes.binaries import process
 from moxwell.embedded.controlplanes.binaries.programs import PROGRAM_NAMES
+from moxwell.embedded.controlplanes.supervision import process
 from support.lab_inspector import quick_world
 from support.lab_instance import Instance, instance
 

@@ -16,7 +16,6 @@ from envtest.locate import cache
 from envtest.plugin import KUBERNETES, require
 from moxwell.clock import SystemClock
 from moxwell.embedded.clusterapi.tenantcontrolplane.plan import HostedControlPlane
-from moxwell.embedded.controlplanes.binaries import process
 from moxwell.embedded.controlplanes.binaries.control_planes import BinaryControlPlanes
 from moxwell.embedded.controlplanes.binaries.etcd import prefix_of
 from moxwell.embedded.controlplanes.binaries.etcd_client import EtcdClient, EtcdDenied
@@ -25,7 +24,8 @@ from moxwell.embedded.controlplanes.binaries.installed import (
     Release,
     ReleaseMissing,
 )
-from moxwell.embedded.controlplanes.binaries.process import Processes
+from moxwell.embedded.controlplanes.supervision import process
+from moxwell.embedded.controlplanes.supervision.process import Processes
 from moxwell.embedded.ports import free_port
 from moxwell.errors import Unreachable
 from moxwell.runtime.key import Key

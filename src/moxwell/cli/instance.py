@@ -271,7 +271,7 @@ def down(
 def _terminate_leftovers(state: StateDir) -> None:
     """Terminate the control plane programs of a daemon that was killed."""
     if state.control_plane_binaries.exists() and not state.is_locked():
-        from moxwell.embedded.controlplanes.binaries import process
+        from moxwell.embedded.controlplanes.supervision import process
 
         root = state.control_plane_binaries
         if count := asyncio.run(process.terminate_all(root, SystemClock())):

@@ -9,7 +9,7 @@ import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from moxwell.embedded.controlplanes.binaries.process import LaunchSpec, RunningProcess
+from moxwell.embedded.controlplanes.supervision.process import LaunchSpec, RunningProcess
 
 
 @dataclass

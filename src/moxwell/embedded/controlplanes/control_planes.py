@@ -99,7 +99,7 @@ async def open_control_planes(
         return HostedControlPlanes(inprocess_root, inprocess)
     from moxwell.embedded.controlplanes.binaries.control_planes import BinaryControlPlanes
     from moxwell.embedded.controlplanes.binaries.installed import InstalledReleases, folders
-    from moxwell.embedded.controlplanes.binaries.process import Processes
+    from moxwell.embedded.controlplanes.supervision.process import Processes
 
     installed = InstalledReleases(folders(choice if chosen else "", environ))
     program_environ = {"PATH": environ.get("PATH", ""), "HOME": str(binaries_root)}

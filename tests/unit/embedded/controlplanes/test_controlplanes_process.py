@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from moxwell.clock import SystemClock
-from moxwell.embedded.controlplanes.binaries import process
-from moxwell.embedded.controlplanes.binaries.process import LaunchSpec, Processes, RunningProcess
+from moxwell.embedded.controlplanes.supervision import process
+from moxwell.embedded.controlplanes.supervision.process import LaunchSpec, Processes, RunningProcess
 
 Change = Callable[[Path], object]
 

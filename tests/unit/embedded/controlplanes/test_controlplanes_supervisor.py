@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from moxwell.embedded.controlplanes.binaries import supervisor
-from moxwell.embedded.controlplanes.binaries.supervisor import Program, Supervisor, backoff
+from moxwell.embedded.controlplanes.supervision import supervisor
+from moxwell.embedded.controlplanes.supervision.supervisor import Program, Supervisor, backoff
 from moxwell.errors import Unreachable
 from moxwell.testing.loop import LoopClock, run_virtual
 from moxwell.testing.processes import FakeProcesses

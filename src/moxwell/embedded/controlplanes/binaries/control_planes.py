@@ -35,12 +35,12 @@ from moxwell.embedded.controlplanes.binaries.installed import (
     ReleaseMissing,
 )
 from moxwell.embedded.controlplanes.binaries.programs import PROGRAM_NAMES, programs
-from moxwell.embedded.controlplanes.binaries.supervisor import (
+from moxwell.embedded.controlplanes.binaries.tenant_folder import TenantFolder, TenantRecord
+from moxwell.embedded.controlplanes.supervision.supervisor import (
     ProcessControl,
     ProgramState,
     Supervisor,
 )
-from moxwell.embedded.controlplanes.binaries.tenant_folder import TenantFolder, TenantRecord
 from moxwell.embedded.ports import PortTaken, is_free, same_or_new_port
 from moxwell.kube import kubeconfig
 from moxwell.kube.client import Kube

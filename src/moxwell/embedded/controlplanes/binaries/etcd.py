@@ -14,7 +14,7 @@ from moxwell.atomic_file import write_private
 from moxwell.clock import Clock
 from moxwell.embedded.controlplanes.binaries import flags
 from moxwell.embedded.controlplanes.binaries.etcd_client import EtcdClient
-from moxwell.embedded.controlplanes.binaries.supervisor import Program, ProgramState, Supervisor
+from moxwell.embedded.controlplanes.supervision.supervisor import Program, ProgramState, Supervisor
 from moxwell.embedded.ports import same_or_new_port
 from moxwell.errors import Unreachable
 from moxwell.pki.certificates import CertificateConfig, KeyPair

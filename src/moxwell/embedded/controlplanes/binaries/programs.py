@@ -4,8 +4,8 @@ from moxwell.embedded.clusterapi.tenantcontrolplane.plan import HostedControlPla
 from moxwell.embedded.controlplanes.binaries import flags
 from moxwell.embedded.controlplanes.binaries.flags import TenantLayout
 from moxwell.embedded.controlplanes.binaries.installed import Release
-from moxwell.embedded.controlplanes.binaries.probes import HttpProbe
-from moxwell.embedded.controlplanes.binaries.supervisor import Program
+from moxwell.embedded.controlplanes.supervision.probes import HttpProbe
+from moxwell.embedded.controlplanes.supervision.supervisor import Program
 
 PROGRAM_NAMES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")  # in start order
 

@@ -17,8 +17,8 @@ from typing import Protocol
 import structlog
 
 from moxwell.clock import Clock
-from moxwell.embedded.controlplanes.binaries import process
-from moxwell.embedded.controlplanes.binaries.process import LaunchSpec, RunningProcess
+from moxwell.embedded.controlplanes.supervision import process
+from moxwell.embedded.controlplanes.supervision.process import LaunchSpec, RunningProcess
 from moxwell.errors import MoxwellError
 
 FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 1.0, 60.0
