@@ -21,6 +21,11 @@ from moxwell.verify.collector import ObservationCollector
 
 VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
 Mischief = Callable[[TenantWorld, ProxmoxMachine], Awaitable[None]]
+WRITTEN = tuple(
+    name + suffix
+    for name in ("moxwell-seed-77-abcdef.iso", "vm-778-disk-0", "vm-9999-pvc-x")
+    for suffix in ("", ".raw", ".qcow2")
+)
 
 
 def at(w: TenantWorld, machine: ProxmoxMachine) -> Any:
@@ -33,7 +38,7 @@ def at(w: TenantWorld, machine: ProxmoxMachine) -> Any:
 def pve(w: TenantWorld, machine: ProxmoxMachine) -> Any:
     vmid = machine.spec.virtual_machine_id or 0
     return w.program.regions[machine.spec.region or ""].writer(
-        Owned("test", vmids=(vmid,), volumes=("abcdef", "disk", "pvc"), names=("mox-gone",))
+        Owned("test", vmids=(vmid,), volumes=WRITTEN, names=("mox-gone",))
     )
 
 

@@ -34,9 +34,9 @@ class DryRun(Denied):
 class Owned:
     """What a writer may touch, and how its caller proved that it owns that.
 
-    ``volumes`` are texts of which one must be a whole part of a volume's name: ``pvc-1`` is part of
-    ``vm-9999-pvc-1.raw`` and not of ``vm-9999-pvc-12.raw``. ``names`` are pools, HA rules, security
-    groups and other objects without a VMID.
+    ``volumes`` are whole file names of volumes, without storage and directory: ``vm-9999-pvc-a``
+    does not cover ``vm-9999-pvc-a-b``. ``names`` are pools, HA rules, security groups and other
+    objects without a VMID.
     """
 
     __slots__ = ("names", "proof", "vmids", "volumes")
@@ -51,24 +51,23 @@ class Owned:
     ) -> None:
         self.proof = proof
         self.vmids = frozenset(vmids)
-        self.volumes = tuple(text.lower() for text in volumes if text)
+        self.volumes = frozenset(file_name(text) for text in volumes if text)
         self.names = frozenset(names)
 
     def covers(self, target: WriteTarget) -> bool:
         """Report whether every object of a target is owned."""
         if not (target.vmids or target.volume or target.name):
             return False
-        volume = target.volume.lower()
         return (
             self.vmids.issuperset(target.vmids)
-            and (not volume or any(_is_part(text, volume) for text in self.volumes))
+            and (not target.volume or file_name(target.volume) in self.volumes)
             and (not target.name or target.name in self.names)
         )
 
 
-def _is_part(text: str, name: str) -> bool:
-    """Whether ``text`` is in ``name`` and is not a piece of a longer word there."""
-    return re.search(rf"(?<![a-z0-9]){re.escape(text)}(?![a-z0-9])", name) is not None
+def file_name(volume: str) -> str:
+    """The file name in a volume id: ``vm-1-disk-0.raw`` in ``local:1/vm-1-disk-0.raw``."""
+    return volume.rpartition(":")[2].rpartition("/")[2]
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,15 +148,17 @@ async def test_a_guest_that_is_not_owned_is_not_written_to(owned: Owned, allowed
 @pytest.mark.parametrize(
     ("volume", "allowed"),
     [
-        pytest.param("ceph:vm-9999-pvc-1", True, id="the name ends with it"),
-        pytest.param("dir:9999/vm-9999-pvc-1.raw", True, id="an extension follows"),
+        pytest.param("ceph:vm-9999-pvc-1", True, id="the same name"),
+        pytest.param("dir:9999/vm-9999-pvc-1", True, id="in a directory"),
+        pytest.param("dir:9999/vm-9999-pvc-1.raw", False, id="another extension"),
         pytest.param("ceph:vm-9999-pvc-12", False, id="a longer name"),
+        pytest.param("ceph:vm-9999-pvc-1-b", False, id="a longer name after a hyphen"),
         pytest.param("ceph:xvm-9999-pvc-1", False, id="a longer name before it"),
         pytest.param("ceph:vm-100-disk-0", False, id="another volume"),
     ],
 )
-async def test_a_volume_is_owned_by_a_whole_part_of_its_name(volume: str, allowed: bool) -> None:
-    bench = Bench(owned=Owned("name", volumes=("vm-9999-PVC-1",)))
+async def test_a_volume_is_owned_by_its_whole_name(volume: str, allowed: bool) -> None:
+    bench = Bench(owned=Owned("name", volumes=("vm-9999-pvc-1",)))
     if allowed:
         await bench.pve.storage.delete("pve1", "ceph", volume)
     else:

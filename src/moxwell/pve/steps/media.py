@@ -5,10 +5,12 @@ The owner's key must be part of a volume's name. Proxmox deletes a volume that a
 an error, reports success for one that does not exist, and overwrites on upload.
 """
 
+import re
+
 from msgspec import Struct
 
 from moxwell.pve.client import PveWriter
-from moxwell.pve.effects import Owned
+from moxwell.pve.effects import Owned, file_name
 from moxwell.pve.ownership import Foreign, Mark
 from moxwell.pve.steps.contract import Step, same_region
 from moxwell.pve.transport import FileUpload
@@ -39,13 +41,25 @@ class VolumeStep(Step, frozen=True, kw_only=True):
         return self.storage.region
 
     @property
-    def owned(self) -> Owned:
-        return Owned(self.mark.line, volumes=(self.mark.key, self.mark.owner_uid))
+    def target(self) -> str:
+        """The file name or volume id of the volume that it changes."""
+        raise NotImplementedError
 
-    def refuse_foreign(self, name: str) -> None:
+    @property
+    def owned(self) -> Owned:
+        return Owned(self.mark.line, volumes=(self.target,))
+
+    def refuse_foreign(self) -> None:
+        """Raise unless the owner's key is a whole part of the file name."""
         keys = (self.mark.key, self.mark.owner_uid.lower())
-        if not any(key and key in name.lower() for key in keys):
+        name = file_name(self.target).lower()
+        if not any(key and _is_part(key, name) for key in keys):
             raise Foreign(f"{name} is not marked as owned by {self.mark.owner_uid}")
+
+
+def _is_part(text: str, name: str) -> bool:
+    """Whether ``text`` is in ``name`` and is not a piece of a longer word there."""
+    return re.search(rf"(?<![a-z0-9]){re.escape(text)}(?![a-z0-9])", name) is not None
 
 
 class UploadIso(VolumeStep, frozen=True, kw_only=True):
@@ -55,12 +69,16 @@ class UploadIso(VolumeStep, frozen=True, kw_only=True):
     content: Blob
 
     @property
+    def target(self) -> str:
+        return self.filename
+
+    @property
     def volid(self) -> str:
         return f"{self.storage.storage}:iso/{self.filename}"
 
     async def perform(self, pve: PveWriter) -> Upid | None:
         same_region(pve, self.storage.region)
-        self.refuse_foreign(self.filename)
+        self.refuse_foreign()
         file = FileUpload.of(self.filename, self.content.data)
         return await pve.storage.upload(self.storage.host, self.storage.storage, file)
 
@@ -76,12 +94,16 @@ class DownloadImage(VolumeStep, frozen=True, kw_only=True):
     verify_certificates: bool = True
 
     @property
+    def target(self) -> str:
+        return self.filename
+
+    @property
     def volid(self) -> str:
         return f"{self.storage.storage}:{self.content}/{self.filename}"
 
     async def perform(self, pve: PveWriter) -> Upid | None:
         same_region(pve, self.storage.region)
-        self.refuse_foreign(self.filename)
+        self.refuse_foreign()
         there = await pve.storage.content(
             self.storage.host, self.storage.storage, content=self.content
         )
@@ -104,7 +126,11 @@ class DeleteVolume(VolumeStep, frozen=True, kw_only=True):
 
     volid: str
 
+    @property
+    def target(self) -> str:
+        return self.volid
+
     async def perform(self, pve: PveWriter) -> Upid | None:
         same_region(pve, self.storage.region)
-        self.refuse_foreign(self.volid)
+        self.refuse_foreign()
         return await pve.storage.delete(self.storage.host, self.storage.storage, self.volid)
