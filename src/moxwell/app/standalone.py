@@ -35,6 +35,7 @@ from moxwell.controllers.infra.setup import Infra, add_infra
 from moxwell.controllers.tenancy.cluster.controller import TenantClusterReconciler
 from moxwell.controllers.tenancy.cluster.defaults import Defaults
 from moxwell.controllers.tenancy.tenant.controller import TenantReconciler
+from moxwell.csi.journal import MemoryJournal
 from moxwell.embedded.apiserver.http import HttpServer
 from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.embedded.clusterapi import setup
@@ -202,12 +203,12 @@ async def _serve_api(
 async def _open_control_planes(
     state: StateDir, clock: Clock, options: LaunchOptions, regions: Regions
 ) -> HostedControlPlanes:
-    """Each tenant gets the cloud controllers and, unless it has its own, volume binding."""
-    storage = TenantStorage(regions, clock)
+    """Each tenant gets the cloud controllers and the CSI sidecars; they run in this process."""
+    storage = TenantStorage(regions, clock, MemoryJournal(state.folder / "csi-record.json"))
 
-    def extend(tenant: Runtime, *, binding: bool = True) -> None:
+    def extend(tenant: Runtime) -> None:
         add_cloud(tenant, clock, regions, Features())
-        storage.add(tenant, binding=binding)
+        storage.add(tenant, binding=False)
 
     return await open_control_planes(
         state.control_planes,
@@ -216,7 +217,6 @@ async def _open_control_planes(
         options.control_plane_binaries,
         os.environ,
         extend=extend,
-        extend_binaries=partial(extend, binding=False),
     )
 
 

@@ -29,7 +29,7 @@ from moxwell.controllers.infra.setup import add_infra
 from moxwell.embedded.apiserver.auth import bootstrap_tokens
 from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.embedded.clusterapi import setup
-from moxwell.embedded.controlplanes.inprocess import hosted_controllers
+from moxwell.embedded.controlplanes.tenant_api import hosted_controllers
 from moxwell.kube.client import Kube
 from moxwell.kube.kubeconfig import ApiAccess
 from moxwell.lab.guests.guest_runner import GuestRunner

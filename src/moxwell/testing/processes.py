@@ -22,6 +22,7 @@ class FakeProcesses:
     codes: dict[int, int] = field(default_factory=dict)
     most: dict[str, int] = field(default_factory=dict)  # most that ran at once, by program
     fails: int = 0  # how many starts fail
+    used: dict[int, int] = field(default_factory=dict)  # memory by PID
 
     def start(self, spec: LaunchSpec) -> RunningProcess:
         if self.fails:
@@ -44,6 +45,9 @@ class FakeProcesses:
         if process.pid in self.running:
             await self.running[process.pid][1].wait()
         return self.codes.get(process.pid)
+
+    def memory(self, process: RunningProcess) -> int:
+        return self.used.get(process.pid, 0)
 
     async def terminate(self, process: RunningProcess) -> None:
         self.crash(process.pid, 0)

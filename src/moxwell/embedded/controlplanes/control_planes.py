@@ -1,5 +1,5 @@
 """
-Chooses what runs a tenant's control plane: this process or control plane binaries.
+Chooses what runs a tenant's control plane: an embedded one in a process, or binaries.
 
 A tenant stays with whatever ran it first, so that changing the choice moves no data.
 ``--control-plane-binaries`` (or the configuration) is ``installed``, a folder, or ``no``. The
@@ -18,13 +18,15 @@ from moxwell.embedded.clusterapi.tenantcontrolplane.plan import (
     HostedControlPlaneSpec,
 )
 from moxwell.embedded.controllermanager import resources
-from moxwell.embedded.controlplanes.inprocess import InProcessControlPlanes
+from moxwell.embedded.controlplanes.processes.control_planes import ProcessControlPlanes
+from moxwell.embedded.controlplanes.supervision.process import Processes
 from moxwell.embedded.ports import free_port
 from moxwell.runtime.caches import Caches
 from moxwell.runtime.key import Key
 from moxwell.runtime.manager import Runtime
 
 NO = "no"
+PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "PYTHONPATH", "PYTHONHASHSEED")
 Extend = Callable[[Runtime], object]
 
 
@@ -33,24 +35,25 @@ class HostedControlPlanes:
 
     def __init__(
         self,
-        inprocess_root: Path,
-        inprocess: InProcessControlPlanes,
+        embedded_root: Path,
+        embedded: ProcessControlPlanes,
         binaries: Any = None,
         version: str = "",
     ) -> None:
-        """``version`` is that of new clusters on binaries; empty: new ones run in this process."""
-        self._inprocess_root, self._inprocess, self._binaries = inprocess_root, inprocess, binaries
+        """``version`` is that of new clusters on binaries; empty: new ones are embedded."""
+        self._embedded_root, self._embedded, self._binaries = embedded_root, embedded, binaries
         self.version = version
 
     def listen(self, changed: Callable[[Key], None]) -> None:
         """Call ``changed`` when the state of a control plane changes."""
+        self._embedded.changed = changed
         if self._binaries is not None:
             self._binaries.changed = changed
 
     async def run(self) -> None:
         """Own all control planes until cancelled, then stop them."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._inprocess.run())
+            group.create_task(self._embedded.run())
             if self._binaries is not None:
                 group.create_task(self._binaries.run())
 
@@ -76,30 +79,34 @@ class HostedControlPlanes:
         await self._runner(key).destroy(key)
 
     def _runner(self, key: Key) -> Any:
-        folder = self._inprocess_root / key.namespace / key.name
+        folder = self._embedded_root / key.namespace / key.name
         if self._binaries is None or folder.exists():
-            return self._inprocess
-        return self._binaries if self.version or self._binaries.has(key) else self._inprocess
+            return self._embedded
+        return self._binaries if self.version or self._binaries.has(key) else self._embedded
 
 
 async def open_control_planes(
-    inprocess_root: Path,
+    embedded_root: Path,
     binaries_root: Path,
     clock: Clock,
     choice: str,
     environ: Mapping[str, str],
     *,
     extend: Extend,
-    extend_binaries: Extend,
 ) -> HostedControlPlanes:
     """The control planes of an instance; raises Missing if chosen binaries are not installed."""
-    inprocess = InProcessControlPlanes(inprocess_root, clock, new_port=free_port, extend=extend)
+    embedded = ProcessControlPlanes(
+        embedded_root,
+        clock,
+        processes=Processes(clock, python_environ(environ)),
+        new_port=free_port,
+        extend=extend,
+    )
     chosen = bool(choice) and choice != NO
     if not chosen and not _exists(binaries_root):
-        return HostedControlPlanes(inprocess_root, inprocess)
+        return HostedControlPlanes(embedded_root, embedded)
     from moxwell.embedded.controlplanes.binaries.control_planes import BinaryControlPlanes
     from moxwell.embedded.controlplanes.binaries.installed import InstalledReleases, folders
-    from moxwell.embedded.controlplanes.supervision.process import Processes
 
     installed = InstalledReleases(folders(choice if chosen else "", environ))
     program_environ = {"PATH": environ.get("PATH", ""), "HOME": str(binaries_root)}
@@ -109,12 +116,17 @@ async def open_control_planes(
         installed=installed,
         processes=Processes(clock, program_environ),
         new_port=free_port,
-        extend=extend_binaries,
+        extend=extend,
     )
     if not chosen:
-        return HostedControlPlanes(inprocess_root, inprocess, binaries)
+        return HostedControlPlanes(embedded_root, embedded, binaries)
     installed.etcd()
-    return HostedControlPlanes(inprocess_root, inprocess, binaries, await installed.newest())
+    return HostedControlPlanes(embedded_root, embedded, binaries, await installed.newest())
+
+
+def python_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of our own child processes: what Python and its clock need, no secrets."""
+    return {name: environ[name] for name in PASSED_ON if name in environ}
 
 
 def _exists(folder: Path) -> bool:

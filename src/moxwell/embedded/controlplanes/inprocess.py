@@ -1,9 +1,9 @@
 """
-Runs the control planes of tenants in this process: an embedded apiserver and controllers for each.
+Runs the control planes of tenants in this process: for tests on virtual time.
 
-A tenant is one folder: its database, its certificates, its port. At zero replicas only the folder
-exists. :mod:`moxwell.embedded.controllermanager` and :mod:`moxwell.embedded.scheduler` replace
-kube-controller-manager and kube-scheduler.
+An instance runs them as processes (:mod:`moxwell.embedded.controlplanes.processes`), with the same
+folders. A tenant is one folder: its database, its certificates, its port. At zero replicas only the
+folder exists.
 """
 
 import asyncio
@@ -17,38 +17,26 @@ from pathlib import Path
 import structlog
 
 from moxwell import task_group
-from moxwell.atomic_file import write_private
 from moxwell.clock import Clock
-from moxwell.embedded.apiserver.http import HttpServer
-from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.embedded.clusterapi.tenantcontrolplane.plan import (
     HostedControlPlane,
     HostedControlPlaneSpec,
 )
-from moxwell.embedded.controllermanager import setup as controllermanager
-from moxwell.embedded.controlplanes import kubeadm_objects
-from moxwell.embedded.scheduler.controller import scheduler
-from moxwell.kube import kubeconfig_writer
-from moxwell.kube.client import Kube
-from moxwell.pki.certificates import expires, load_certificate
-from moxwell.pki.folder import CertificateAuthority
+from moxwell.embedded.controlplanes.hosted_folder import HostedFolder
+from moxwell.embedded.controlplanes.tenant_api import Extend, TenantApi
 from moxwell.runtime.caches import Caches
 from moxwell.runtime.key import Key
-from moxwell.runtime.manager import Manager, Runtime, assemble
-from moxwell.runtime.settings import ManagerSettings
 
 log = structlog.get_logger(__name__)
 RENEW_BEFORE = timedelta(days=30)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Running:
     """One control plane that runs."""
 
     spec: HostedControlPlaneSpec
-    store: EmbeddedApiServer
-    server: HttpServer
-    manager: Manager
+    api: TenantApi
     task: asyncio.Task[None]
     plane: HostedControlPlane
 
@@ -63,7 +51,7 @@ class InProcessControlPlanes:
         *,
         new_port: Callable[[], int],
         host: str = "127.0.0.1",
-        extend: Callable[[Runtime], object] = lambda runtime: None,
+        extend: Extend = lambda runtime: None,
     ) -> None:
         """``extend`` adds further controllers for a tenant."""
         self._root, self._clock, self._host, self._new_port = root, clock, host, new_port
@@ -83,7 +71,7 @@ class InProcessControlPlanes:
     def caches(self, key: Key) -> Caches | None:
         """The informer caches of a tenant; None while it does not run."""
         found = self._running.get(key)
-        return found.manager.caches if found else None
+        return found.api.manager.caches if found else None
 
     # ControlPlaneRunner
 
@@ -91,7 +79,7 @@ class InProcessControlPlanes:
         await self._tasks.wait_ready()
         async with self._lock:
             found = self._running.get(spec.key)
-            if found is not None and _same(found.spec, spec) and not self._is_due(found.plane):
+            if found is not None and same_server(found.spec, spec) and not self._is_due(found):
                 return found.plane
             if found is not None:
                 await self._stop(spec.key)
@@ -104,106 +92,47 @@ class InProcessControlPlanes:
     async def destroy(self, key: Key) -> None:
         async with self._lock:
             await self._stop(key)
-            await asyncio.to_thread(shutil.rmtree, self._folder(key), ignore_errors=True)
+            folder = self._folder(key).folder
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
             with suppress(OSError):
-                self._folder(key).parent.rmdir()
+                folder.parent.rmdir()
 
     # One control plane
 
-    def _folder(self, key: Key) -> Path:
-        return self._root / key.namespace / key.name
+    def _folder(self, key: Key) -> HostedFolder:
+        return HostedFolder(self._root / key.namespace / key.name, self._clock, self._host)
 
-    def _is_due(self, plane: HostedControlPlane) -> bool:
-        """Whether the serving certificate is renewed, by a restart."""
-        return plane.expires is not None and plane.expires - self._clock.now() < RENEW_BEFORE
+    def _is_due(self, found: _Running) -> bool:
+        return certificate_is_due(found.plane, self._clock)
 
     async def _start(self, spec: HostedControlPlaneSpec) -> HostedControlPlane:
-        folder = self._folder(spec.key)
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        authority = CertificateAuthority(folder / "pki", self._clock.now)
-        store = EmbeddedApiServer(
-            path=folder / "store.db",
-            clock=self._clock,
-            root_ca=authority.certificate.decode(),
-            token_key=authority.token_key,
-            version=spec.version,
+        tenant = self._folder(spec.key)
+        authority = tenant.authority()
+        port = tenant.port(self._new_port)
+        api = await TenantApi.start(
+            tenant.folder, spec, self._clock, host=self._host, port=port, extend=self._extend
         )
-        await store.start()
-        port = self._port(folder)
-        server = HttpServer(
-            store,
-            authority,
-            folder=folder / "pki",
-            host=self._host,
-            port=port,
-            names=(*spec.cert_sans, f"kubernetes.default.svc.{spec.cluster_domain}"),
-        )
-        await server.start()
-        plane = self._describe(spec, folder, authority, port)
-        await kubeadm_objects.apply(Kube(store), server.url, plane.ca, spec)
-        manager = hosted_controllers(store, authority, self._clock, self._extend)
-        task = self._tasks.spawn(manager.run())
-        self._running[spec.key] = _Running(spec, store, server, manager, task, plane)
+        plane = tenant.describe(spec, authority, port)
+        task = self._tasks.spawn(api.manager.run())
+        self._running[spec.key] = _Running(spec, api, task, plane)
         log.info("control plane started", tenant=str(spec.key), port=port, version=spec.version)
         return plane
-
-    def _port(self, folder: Path) -> int:
-        """The port of the tenant; it never changes."""
-        file = folder / "port"
-        if not file.exists():
-            write_private(file, str(self._new_port()).encode())
-        return int(file.read_text())
-
-    def _describe(
-        self, spec: HostedControlPlaneSpec, folder: Path, authority: CertificateAuthority, port: int
-    ) -> HostedControlPlane:
-        admin, rotation = folder / "admin.conf", folder / "rotation"
-        rotated = rotation.read_text() if rotation.exists() else ""
-        url = f"https://{self._host}:{port}"
-        if not admin.exists() or rotated != spec.rotation:
-            pair = authority.client("kubernetes-admin", ("system:masters",))
-            text = kubeconfig_writer.render(url, authority.certificate, pair, spec.key.name)
-            write_private(admin, text.encode())
-            rotation.write_text(spec.rotation)
-        return HostedControlPlane(
-            host=self._host,
-            port=port,
-            version=spec.version,
-            ready=True,
-            ca=authority.certificate.decode(),
-            ca_key=(folder / "pki" / "ca.key").read_text(),
-            admin_kubeconfig=admin.read_text(),
-            expires=expires((folder / "pki" / "server.crt").read_bytes()),
-        )
 
     async def _stop(self, key: Key) -> None:
         found = self._running.pop(key, None)
         if found is None:
             return
         await task_group.cancel(found.task)
-        await found.server.stop()
-        await found.store.stop()
+        await found.api.stop()
         log.info("control plane stopped", tenant=str(key))
 
 
-def hosted_controllers(
-    store: EmbeddedApiServer,
-    authority: CertificateAuthority,
-    clock: Clock,
-    extend: Callable[[Runtime], object] = lambda runtime: None,
-) -> Manager:
-    """The controllers of kube-controller-manager and the scheduler, for one apiserver."""
-    runtime = assemble(store, clock, ManagerSettings(elect=False, identity="hosted"))
-    kube, caches = runtime.kube, runtime.manager.caches
-    ca = load_certificate(authority.certificate)
-    for controller in controllermanager.controllers(kube, caches, clock, ca, authority.signing_key):
-        runtime.manager.add(controller)
-    runtime.manager.add(scheduler(kube, caches))
-    extend(runtime)
-    return runtime.manager
+def certificate_is_due(plane: HostedControlPlane, clock: Clock) -> bool:
+    """Whether the serving certificate is renewed, by a restart."""
+    return plane.expires is not None and plane.expires - clock.now() < RENEW_BEFORE
 
 
-def _same(one: HostedControlPlaneSpec, two: HostedControlPlaneSpec) -> bool:
+def same_server(one: HostedControlPlaneSpec, two: HostedControlPlaneSpec) -> bool:
     """Whether no field differs that needs a restart."""
     return (one.version, one.cert_sans, one.rotation, one.uid) == (
         two.version,

@@ -20,7 +20,7 @@ from moxwell.atomic_file import write_private
 from moxwell.clock import Clock
 from moxwell.embedded.apiserver.http import HttpServer
 from moxwell.embedded.apiserver.server import EmbeddedApiServer
-from moxwell.embedded.controlplanes.inprocess import hosted_controllers
+from moxwell.embedded.controlplanes.tenant_api import hosted_controllers
 from moxwell.errors import Busy
 from moxwell.pki.folder import CertificateAuthority
 

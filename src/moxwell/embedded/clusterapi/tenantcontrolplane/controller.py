@@ -84,11 +84,12 @@ class TenantControlPlaneController(
         move: TenantControlPlaneMove,
     ) -> Sequence[Note]:
         reason = TenantControlPlaneReason.SECRET_WRITTEN
-        return [
+        written = [
             Note(reason, f"wrote Secret {_name(write)}")
             for write in (move.writes if isinstance(move, Writes) else ())
             if isinstance(write, Create | Merge)
         ]
+        return written + restart_notes(seen)
 
     def requeue_after(
         self,
@@ -99,6 +100,15 @@ class TenantControlPlaneController(
         if isinstance(move, SleepControlPlane):
             return None
         return super().requeue_after(tenant, seen, move)
+
+
+def restart_notes(seen: ObservedTenantControlPlane) -> list[Note]:
+    """The event of a process that has ended and is started again."""
+    state = seen.state
+    if state is None or state.ready or not state.last_exit:
+        return []
+    text = f"{state.last_exit}; it is started again"
+    return [Note(TenantControlPlaneReason.PROCESS_RESTARTED, text, "Warning")]
 
 
 def _name(write: Create | Merge) -> str:

@@ -48,6 +48,7 @@ class TenantControlPlaneReason(StrEnum):
 
     UNKNOWN = "Unknown"
     SECRET_WRITTEN = "SecretWritten"
+    PROCESS_RESTARTED = "ProcessRestarted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +78,7 @@ class HostedControlPlane:
     ready: bool
     initialized: bool = False  # it has been ready once
     message: str = ""
+    last_exit: str = ""  # why a process of it was restarted last
     ca: str = ""
     ca_key: str = ""
     admin_kubeconfig: str = ""

@@ -10,8 +10,8 @@ and the scheduler are the programs'.
 import asyncio
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -24,7 +24,6 @@ from moxwell.embedded.clusterapi.tenantcontrolplane.plan import (
     HostedControlPlane,
     HostedControlPlaneSpec,
 )
-from moxwell.embedded.controllermanager import resources
 from moxwell.embedded.controlplanes import kubeadm_objects
 from moxwell.embedded.controlplanes.binaries import csr_approval
 from moxwell.embedded.controlplanes.binaries.etcd import SharedEtcd, prefix_of
@@ -41,28 +40,16 @@ from moxwell.embedded.controlplanes.supervision.supervisor import (
     ProgramState,
     Supervisor,
 )
+from moxwell.embedded.controlplanes.tenant_controllers import TenantControllers
 from moxwell.embedded.ports import PortTaken, is_free, same_or_new_port
-from moxwell.kube import kubeconfig
 from moxwell.kube.client import Kube
-from moxwell.kube.transport import KubeTransport
 from moxwell.pki import certificates
 from moxwell.runtime.caches import Caches
 from moxwell.runtime.key import Key
-from moxwell.runtime.manager import Manager, Runtime, assemble
-from moxwell.runtime.settings import ManagerSettings
+from moxwell.runtime.manager import Runtime
 
 log = structlog.get_logger(__name__)
 States = list[tuple[str, ProgramState]]
-
-
-@dataclass(frozen=True, slots=True)
-class _TenantControllers:
-    """The controllers this process runs for a tenant, with the kubeconfig they use."""
-
-    kubeconfig: str
-    manager: Manager
-    transport: KubeTransport
-    task: asyncio.Task[None]
 
 
 class BinaryControlPlanes:
@@ -82,7 +69,7 @@ class BinaryControlPlanes:
     ) -> None:
         """``extend`` adds controllers for a tenant; ``changed`` is called on a change of state."""
         self._root, self._clock, self._host, self._free_port = root, clock, host, new_port
-        self._installed, self._extend, self.changed = installed, extend, changed
+        self._installed, self.changed = installed, changed
         self._supervisor = Supervisor(processes, clock)
         self.etcd = SharedEtcd(
             root / "etcd",
@@ -93,17 +80,16 @@ class BinaryControlPlanes:
             changed=self._all_changed,
         )
         self._etcd_users: set[str] = set()
-        self._controllers: dict[Key, _TenantControllers] = {}
         self._locks: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
         self._tasks = task_group.LongLivedTasks()
+        self._controllers = TenantControllers(clock, extend, self._tasks)
 
     async def run(self) -> None:
         """Own all tasks until cancelled, then stop every program."""
         await self._tasks.run(self._stop_all)
 
     async def _stop_all(self) -> None:
-        for key in list(self._controllers):
-            await self._stop_controllers(key)
+        await self._controllers.stop_all()
         folders = {program.parent for program in self._supervisor.programs()} - {self.etcd.folder}
         await asyncio.gather(*(self._stop_programs(folder) for folder in folders))
         await self.etcd.stop()
@@ -125,8 +111,7 @@ class BinaryControlPlanes:
 
     def caches(self, key: Key) -> Caches | None:
         """The informer caches of a tenant; None while its controllers do not run."""
-        found = self._controllers.get(key)
-        return found.manager.caches if found else None
+        return self._controllers.caches(key)
 
     # ControlPlaneRunner
 
@@ -145,7 +130,7 @@ class BinaryControlPlanes:
             await self._stop(key)
 
     async def _stop(self, key: Key) -> None:
-        await self._stop_controllers(key)
+        await self._controllers.stop(key)
         await self._stop_programs(self._folder(key).folder)
 
     async def destroy(self, key: Key) -> None:
@@ -251,7 +236,7 @@ class BinaryControlPlanes:
 
         apiserver, *others = programs(spec, layout, release)
         if self._supervisor.differs(apiserver):  # stop its clients before it restarts
-            await self._stop_controllers(spec.key)
+            await self._controllers.stop(spec.key)
             for program in reversed(others):
                 await self._supervisor.stop(program.key)
         states = [(apiserver.name, await self._supervisor.keep(apiserver, changed))]
@@ -269,32 +254,16 @@ class BinaryControlPlanes:
         layout: TenantLayout,
     ) -> TenantRecord:
         """Apply the objects that joining nodes need and start this process's controllers."""
-        admin = tenant.read("admin.conf")
-        running = self._controllers.get(spec.key)
-        if running is not None and running.kubeconfig == admin and not running.task.done():
-            return record
-        await self._stop_controllers(spec.key)
-        transport = KubeTransport(kubeconfig.parse(admin).access(self._clock, {}))
         url, ca = f"https://{layout.host}:{layout.port}", tenant.read("pki/ca.crt")
-        async with AsyncExitStack() as stack:
-            stack.push_async_callback(transport.close)
-            await kubeadm_objects.apply(Kube(transport), url, ca, spec)
-            await csr_approval.apply(Kube(transport))
-            stack.pop_all()
-        runtime = assemble(transport, self._clock, ManagerSettings(elect=False, identity="hosted"))
-        runtime.manager.caches.of(resources.PODS)
-        self._extend(runtime)
-        task = self._tasks.spawn(runtime.manager.run())
-        self._controllers[spec.key] = _TenantControllers(admin, runtime.manager, transport, task)
+
+        async def prepare(kube: Kube) -> None:
+            await kubeadm_objects.apply(kube, url, ca, spec)
+            await csr_approval.apply(kube)
+
+        if not await self._controllers.start(spec.key, tenant.read("admin.conf"), prepare):
+            return record
         log.info("control plane ready", tenant=str(spec.key), port=layout.port)
         return tenant.remember(msgspec.structs.replace(record, initialized=True))
-
-    async def _stop_controllers(self, key: Key) -> None:
-        found = self._controllers.pop(key, None)
-        if found is None:
-            return
-        await task_group.cancel(found.task)
-        await found.transport.close()
 
     async def _stop_programs(self, folder: Path) -> None:
         for name in reversed(PROGRAM_NAMES):
@@ -310,6 +279,7 @@ def _describe(
 ) -> HostedControlPlane:
     ready = len(states) == len(PROGRAM_NAMES) and all(state.healthy for _, state in states)
     unhealthy = [f"{name}: {state.message}" for name, state in states if not state.healthy]
+    exits = [f"{name} {state.last_exit}" for name, state in states if state.last_exit]
     certificate = layout.pki("apiserver.crt")
     written = certificate.exists()
     return HostedControlPlane(
@@ -319,6 +289,7 @@ def _describe(
         ready=ready,
         initialized=record.initialized,
         message="; ".join(unhealthy) or ("" if ready else "waiting for kube-apiserver"),
+        last_exit="; ".join(exits),
         ca=tenant.read("pki/ca.crt") if written else "",
         ca_key=tenant.read("pki/ca.key") if written else "",
         admin_kubeconfig=tenant.read("admin.conf") if written else "",

@@ -105,6 +105,14 @@ class Processes:
                     loop.remove_reader(handle)
         return _reap(process.pid)
 
+    def memory(self, process: RunningProcess) -> int:
+        """Its resident memory in bytes; 0 if it has exited."""
+        try:
+            pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
+        except (OSError, IndexError):
+            return 0
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
     async def terminate(self, process: RunningProcess) -> None:
         """Send SIGTERM, and SIGKILL after a grace period."""
         with _opened(process) as handle:

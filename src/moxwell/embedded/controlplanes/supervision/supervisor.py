@@ -8,6 +8,7 @@ processes only through :class:`ProcessControl`.
 
 import asyncio
 import hashlib
+import signal
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -38,6 +39,7 @@ class ProcessControl(Protocol):
     def find(self, run_file: Path) -> RunningProcess | None: ...
     async def wait(self, process: RunningProcess) -> int | None: ...
     async def terminate(self, process: RunningProcess) -> None: ...
+    def memory(self, process: RunningProcess) -> int: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,7 @@ class Program:
     folder: Path
     probe: Probe = field(compare=False)  # returns an empty text if healthy, else why not
     files: tuple[Path, ...] = ()  # which it reads only when it starts
+    memory_limit: int = 0  # resident bytes above which it is restarted; 0: none
 
     @property
     def key(self) -> Path:
@@ -70,11 +73,22 @@ class ProgramState:
     message: str = "not started yet"
     pid: int = 0
     restarts: int = 0
+    last_exit: str = ""  # why the process before this one is not running any more
 
 
 def backoff(failures: int) -> float:
     """How long to wait before the next start."""
     return min(FIRST_BACKOFF_SECONDS * 2.0 ** min(max(0, failures - 1), 16), MAX_BACKOFF_SECONDS)
+
+
+def exit_text(code: int | None) -> str:
+    """How a process ended; a negative code is a signal."""
+    if code is None:
+        return "exited"
+    if code >= 0:
+        return f"exited with code {code}"
+    known = {int(s): s.name for s in signal.Signals}
+    return f"was killed by {known.get(-code, f'signal {-code}')}"
 
 
 class SupervisedProgram:
@@ -106,7 +120,7 @@ class SupervisedProgram:
             failures = 1 if lived >= STABLE_SECONDS else failures + 1
             pause = backoff(failures)
             message = f"{self.program.name} {reason}; restarts in {pause:.0f} s"
-            self._set(ProgramState(False, message, 0, self.state.restarts + 1))
+            self._set(ProgramState(False, message, 0, self.state.restarts + 1, reason))
             log.warning("program exited", program=str(self.program.key), reason=reason, pause=pause)
             await self._clock.sleep(pause)
 
@@ -134,7 +148,7 @@ class SupervisedProgram:
 
     async def _probe_until_exit(self, running: RunningProcess) -> str:
         exited = asyncio.create_task(self._processes.wait(running))
-        unhealthy = asyncio.create_task(self._probe_until_unhealthy())
+        unhealthy = asyncio.create_task(self._probe_until_unhealthy(running))
         try:
             await asyncio.wait((exited, unhealthy), return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -144,23 +158,33 @@ class SupervisedProgram:
         if not exited.cancelled():
             return self._exit_message(exited.result())
         await self._processes.terminate(running)
-        return f"did not answer for {UNHEALTHY_SECONDS:.0f} s"
+        return unhealthy.result()
 
     def _exit_message(self, code: int | None) -> str:
         lines = process.tail(self._spec.log)
-        exited = "exited" if code is None else f"exited with code {code}"
+        exited = exit_text(code)
         return f"{exited}: {lines[-1][:300]}" if lines else exited
 
-    async def _probe_until_unhealthy(self) -> None:
-        """Probe it; returns once it has been unhealthy for too long."""
+    async def _probe_until_unhealthy(self, running: RunningProcess) -> str:
+        """Probe it; returns why it must be restarted."""
         answered = self._clock.monotonic()
         while self._clock.monotonic() - answered < UNHEALTHY_SECONDS:
+            if too_much := self._memory_excess(running):
+                return too_much
             message = await self._probe()
             if not message:
                 answered = self._clock.monotonic()
             self._set(replace(self.state, healthy=not message, message=message))
             self._rotate_log()
             await self._clock.sleep(STARTING_PROBE_SECONDS if message else PROBE_SECONDS)
+        return f"did not answer for {UNHEALTHY_SECONDS:.0f} s"
+
+    def _memory_excess(self, running: RunningProcess) -> str:
+        limit = self.program.memory_limit
+        used = self._processes.memory(running) if limit else 0
+        if used <= limit:
+            return ""
+        return f"used {used >> 20} MiB of memory, more than its limit of {limit >> 20} MiB"
 
     async def _probe(self) -> str:
         try:

@@ -1,0 +1,89 @@
+"""Runs one embedded control plane: the API server of a tenant, its controllers and scheduler."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from moxwell.clock import Clock
+from moxwell.embedded.apiserver.http import HttpServer
+from moxwell.embedded.apiserver.server import EmbeddedApiServer
+from moxwell.embedded.clusterapi.tenantcontrolplane.plan import HostedControlPlaneSpec
+from moxwell.embedded.controllermanager import setup as controllermanager
+from moxwell.embedded.controlplanes import kubeadm_objects
+from moxwell.embedded.scheduler.controller import scheduler
+from moxwell.kube.client import Kube
+from moxwell.pki.certificates import load_certificate
+from moxwell.pki.folder import CertificateAuthority
+from moxwell.runtime.manager import Manager, Runtime, assemble
+from moxwell.runtime.settings import ManagerSettings
+
+Extend = Callable[[Runtime], object]
+
+
+@dataclass(frozen=True, slots=True)
+class TenantApi:
+    """One control plane that listens; the caller runs ``manager``, the controllers."""
+
+    store: EmbeddedApiServer
+    server: HttpServer
+    manager: Manager
+
+    @classmethod
+    async def start(
+        cls,
+        folder: Path,
+        spec: HostedControlPlaneSpec,
+        clock: Clock,
+        *,
+        host: str,
+        port: int,
+        extend: Extend = lambda runtime: None,
+    ) -> "TenantApi":
+        """Open the database, apply what joining nodes need, then listen."""
+        authority = CertificateAuthority(folder / "pki", clock.now)
+        store = EmbeddedApiServer(
+            path=folder / "store.db",
+            clock=clock,
+            root_ca=authority.certificate.decode(),
+            token_key=authority.token_key,
+            version=spec.version,
+        )
+        await store.start()
+        url, ca = f"https://{host}:{port}", authority.certificate.decode()
+        await kubeadm_objects.apply(Kube(store), url, ca, spec)
+        server = HttpServer(
+            store,
+            authority,
+            folder=folder / "pki",
+            host=host,
+            port=port,
+            names=(*spec.cert_sans, f"kubernetes.default.svc.{spec.cluster_domain}"),
+        )
+        try:
+            await server.start()
+        except OSError:
+            await store.stop()
+            raise
+        return cls(store, server, hosted_controllers(store, authority, clock, extend))
+
+    async def stop(self) -> None:
+        """Stop to listen and close the database."""
+        await self.server.stop()
+        await self.store.stop()
+
+
+def hosted_controllers(
+    store: EmbeddedApiServer,
+    authority: CertificateAuthority,
+    clock: Clock,
+    extend: Extend = lambda runtime: None,
+) -> Manager:
+    """The controllers of kube-controller-manager and the scheduler, for one apiserver."""
+    runtime = assemble(store, clock, ManagerSettings(elect=False, identity="hosted"))
+    kube, caches = runtime.kube, runtime.manager.caches
+    ca = load_certificate(authority.certificate)
+    for controller in controllermanager.controllers(kube, caches, clock, ca, authority.signing_key):
+        runtime.manager.add(controller)
+    runtime.manager.add(scheduler(kube, caches))
+    extend(runtime)
+    return runtime.manager
