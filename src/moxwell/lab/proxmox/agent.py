@@ -12,7 +12,7 @@ from typing import Any
 
 from moxwell.lab.proxmox.config_schema.formats import words
 from moxwell.lab.proxmox.errors import PveException, die
-from moxwell.lab.proxmox.qemu import params, power, start
+from moxwell.lab.proxmox.qemu import params, power
 from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute, Check, Param
 from moxwell.lab.proxmox.route_permissions import anyone
@@ -68,7 +68,7 @@ def _permission(command: str) -> Check:
 
 def _available(call: PveCall) -> SimGuest:
     guest = call.get_guest(call.params["vmid"])
-    if not start.agent_enabled(guest):
+    if "agent" not in guest.conf:
         raise die("No QEMU guest agent configured")
     if not guest.running:
         raise die(f"VM {guest.vmid} is not running")

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from moxwell.clock import Clock
-from moxwell.lab.proxmox import cluster, endpoints, pvestatd
+from moxwell.lab.proxmox import cluster, endpoints, pvestatd, schema_routes
 from moxwell.lab.proxmox.access import auth
 from moxwell.lab.proxmox.builtin_guest import BuiltinGuest
 from moxwell.lab.proxmox.errors import PveException, forbidden, param_error
@@ -30,7 +30,7 @@ from moxwell.lab.proxmox.message import (
 )
 from moxwell.lab.proxmox.parameter_validation import verify
 from moxwell.lab.proxmox.request_context import PveCall, RegionRuntime
-from moxwell.lab.proxmox.route import ApiRoute, RouteTable
+from moxwell.lab.proxmox.route import ApiRoute
 from moxwell.lab.proxmox.state import SimRegion
 from moxwell.lab.proxmox.tasks import FileLocks, Workers
 
@@ -58,7 +58,6 @@ class Engine:
         """
         self.clock = clock
         self.on_write = on_write
-        self._table = RouteTable(endpoints.all_routes())
         self._background: set[asyncio.Task[Any]] = set()
         self.runtimes = {
             name: self._runtime(region, guest_os or BuiltinGuest(clock), f"{seed}:{name}")
@@ -128,7 +127,7 @@ class Engine:
         if not region.hosts[receiving_node].online:
             raise ProxyError(595, "Connection refused")
         who = self._authenticate(region, request, runtime.now())
-        found = self._table.find(request.method, list(request.path), region.major)
+        found = schema_routes.route_table(region.major).find(request.method, list(request.path))
         if found is None:
             raise PveException(501, f"Method '{request.method} {request.uri}' not implemented")
         route, bound = found
@@ -158,7 +157,7 @@ class Engine:
     ) -> Any:
         """A request of the HA manager, as root@pam without authentication."""
         parts = [part for part in path.split("/") if part]
-        found = self._table.find(method, parts, runtime.region.major)
+        found = schema_routes.route_table(runtime.region.major).find(method, parts)
         if found is None:
             raise PveException(501, f"Method '{method} {path}' not implemented")
         route, bound = found

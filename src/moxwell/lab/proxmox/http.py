@@ -19,6 +19,7 @@ from moxwell.lab.proxmox.request_context import UploadedFile
 
 FORM_LIMIT = 512 * 1024
 UPLOAD_LIMIT = 16 << 30
+_UPLOAD_FIELDS = ("content", "checksum-algorithm", "checksum")
 JSON = "application/json;charset=UTF-8"
 
 
@@ -47,8 +48,8 @@ class _Frontend:
             return web.Response(status=501, reason="for data too large")
         try:
             message = await self._message(request, parts)
-        except ValueError as problem:
-            return web.Response(status=400, reason=f"bad request: {type(problem).__name__}")
+        except ValueError:
+            return web.Response(status=400, reason="Bad Request")
         answer = await self._engine.handle(self._region, message)
         return _response(request, answer)
 
@@ -107,16 +108,20 @@ async def _body(request: web.Request, params: dict[str, Any]) -> None:
 
 
 async def _multipart(request: web.Request, params: dict[str, Any]) -> UploadedFile | None:
-    upload = None
+    """The fields of an upload; as in PVE they have a fixed order, and the file is the last."""
+    upload, order = None, list(_UPLOAD_FIELDS)
     reader = await request.multipart()
     while (part := await reader.next()) is not None:
-        if not isinstance(part, BodyPartReader):
+        if not isinstance(part, BodyPartReader) or upload is not None:
             continue
         if part.filename is not None:
             upload = UploadedFile(part.filename, bytes(await part.read()))
             params[part.name or "filename"] = part.filename
-        elif part.name:
-            _put(params, part.name, await part.text())
+            continue
+        if part.name not in order:
+            raise ValueError(part.name)
+        order = order[order.index(part.name) + 1 :]
+        params[part.name] = await part.text()
     return upload
 
 

@@ -6,10 +6,11 @@ all errors are collected, and a value reports only the first check it fails.
 """
 
 import re
+from functools import partial
 from typing import Any
 
 from moxwell.lab.proxmox.errors import FormatError, param_error
-from moxwell.lab.proxmox.route import Param, Params, find_param
+from moxwell.lab.proxmox.route import Param, Params, PathChecker, find_param
 
 TRUE, FALSE = ("1", "on", "yes", "true"), ("0", "off", "no", "false")
 MISSING = "property is missing and it is not optional"
@@ -42,8 +43,11 @@ def collect(
             else:
                 errors[name] = UNKNOWN
             continue
+        if param.type == "array":
+            values[name] = _array(param, raw, name, major, errors)
+            continue
         try:
-            values[name] = coerce(param, raw)
+            values[name] = coerce(param, raw, name, major)
         except FormatError as problem:
             errors[name] = str(problem)
     _missing(params, given, errors, major)
@@ -72,23 +76,25 @@ def requirement(by: str, major: int) -> str:
     return f"missing property - '{by}' requires this property"
 
 
-def coerce(param: Param, raw: Any) -> Any:
-    """Convert one value to its type; raises FormatError."""
-    if param.type == "array":
-        return _array(param, raw)
+def coerce(param: Param, raw: Any, path: str = "", major: int = 9) -> Any:
+    """Convert one value to its type; ``path`` is its name in messages. Raises FormatError."""
     if isinstance(raw, list):
         raise FormatError(f"type check ('{param.type}') failed - got 'ARRAY'")
     value = _typed(param, raw)
-    _check(param, value)
+    _check(param, value, path, major)
     return value
 
 
-def _array(param: Param, raw: Any) -> list[Any]:
-    items = raw if isinstance(raw, list) else [raw]
-    if param.format is not None:
-        for item in items:
-            _run_format(param.format, str(item))
-    return [str(item) for item in items]
+def _array(param: Param, raw: Any, name: str, major: int, errors: dict[str, str]) -> list[Any]:
+    """The items of an array; a single value is an array of one item."""
+    item, values = param.items or Param(), []
+    for number, one in enumerate(raw if isinstance(raw, list) else [raw]):
+        path = f"{name}[{number}]"
+        try:
+            values.append(coerce(item, one, path, major))
+        except FormatError as problem:
+            errors[path] = str(problem)
+    return values
 
 
 def _typed(param: Param, raw: Any) -> Any:
@@ -112,12 +118,14 @@ def _typed(param: Param, raw: Any) -> Any:
     return text
 
 
-def _check(param: Param, value: Any) -> None:
+def _check(param: Param, value: Any, path: str, major: int) -> None:
     """Run the checks of a value in PVE's order."""
     text = str(value)
     if param.format is not None:
         _run_format(param.format, text)
-    if param.pattern is not None and not re.fullmatch(param.pattern, text):
+    if param.property_string is not None:
+        _run_format(partial(_located, param.property_string, path, major), text)
+    if param.pattern is not None and not re.search(f"^{param.pattern}$", text):
         raise FormatError("value does not match the regex pattern")
     if param.max_length is not None and len(text) > param.max_length:
         raise FormatError(f"value may only be {param.max_length} characters long")
@@ -135,6 +143,10 @@ def _check_range(param: Param, value: float) -> None:
         raise FormatError(f"value must have a maximum value of {_plain(param.maximum)}")
     if param.minimum is not None and value < param.minimum:
         raise FormatError(f"value must have a minimum value of {_plain(param.minimum)}")
+
+
+def _located(check: PathChecker, path: str, major: int, text: str) -> object:
+    return check(text, path, major)
 
 
 def _run_format(checker: Any, value: str) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from moxwell.lab.proxmox.request_context import PveCall
 
 Checker = Callable[[str], object]  # raises FormatError; PVE prefixes "invalid format - "
+PathChecker = Callable[[str, str, int], object]  # value, name of the parameter, major version
 Check = Callable[["PveCall"], None]  # raises PveException 403
 Handler = Callable[["PveCall"], Any]  # may be async; returns JSON data
 
@@ -31,6 +32,8 @@ class Param:
     enum: tuple[str, ...] = ()
     pattern: str | None = None
     format: Checker | None = None
+    property_string: PathChecker | None = None  # a format whose messages name the parameter
+    items: "Param | None" = None  # of an array
     max_length: int | None = None
     min_length: int | None = None
     requires: str | None = None
@@ -60,10 +63,12 @@ class ApiRoute:
     version: int = 0  # exists since this major version
     until: int = 99
     deep: bool = False  # the last placeholder takes the rest of the path
+    options: Callable[[int], Params] | None = None  # options of a guest configuration, by version
+    simulated: bool = True  # False: permissions and parameters are checked, then it is refused
 
 
 class RouteTable:
-    """All routes, indexed by path."""
+    """All routes of a major version, indexed by path."""
 
     def __init__(self, routes: Iterable[ApiRoute]) -> None:
         self._root: dict[str, Any] = {}
@@ -78,12 +83,10 @@ class RouteTable:
             node = node.setdefault(name, {})
         node.setdefault("", []).append(route)
 
-    def find(
-        self, method: str, parts: list[str], major: int
-    ) -> tuple[ApiRoute, dict[str, str]] | None:
+    def find(self, method: str, parts: list[str]) -> tuple[ApiRoute, dict[str, str]] | None:
         """The route of a request and the values of its placeholders, or None."""
         for route in self._candidates(self._root, parts):
-            if route.method == method and route.version <= major <= route.until:
+            if route.method == method:
                 return route, _bind(route, parts)
         return None
 

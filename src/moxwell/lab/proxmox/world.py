@@ -8,6 +8,7 @@ defaults of ``state``.
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 from moxwell.lab.proxmox.access.privileges import builtin_roles
 from moxwell.lab.proxmox.state import (
@@ -95,7 +96,20 @@ def _contents(tree: YamlTree, region: SimRegion, now: float) -> None:
     region.options = dict(options.value()) if options else {}
     files = tree.find("files")
     for name, entry in files.fields() if files else ():
-        region.files[name] = {"size": entry.size("size", 0), "what": entry.text("what", "")}
+        region.files[name] = _file(entry)
+
+
+def _file(tree: YamlTree) -> dict[str, Any]:
+    """A file on the hosts, or what a web server answers for a URL."""
+    row: dict[str, Any] = {"size": tree.size("size", 0), "what": tree.text("what", "")}
+    for name in ("virtual_size", "qcow2"):
+        row |= {name: tree.size(name)} if tree.has(name) else {}
+    for name in ("data", "fill", "phrase"):
+        row |= {name: tree.text(name)} if tree.has(name) else {}
+    row |= {"gzip": True} if tree.boolean("gzip", False) else {}
+    row |= {"status": tree.integer("status")} if tree.has("status") else {}
+    tree.done()
+    return row
 
 
 def _pool(tree: YamlTree) -> SimPool:

@@ -222,6 +222,7 @@ def test_cloud_init_documents(case: tuple[str, str, list[str]]) -> None:
 def test_normalized_drives() -> None:
     async def body(sim: SimulatorSession) -> None:
         iso = "/mnt/pve/shared/template/iso/cidata.iso"
+        sim.region.files["/dev/sdb"] = {"size": 1 << 30}
         conf = await sim.vm(ide0=iso, ide1="none", scsi5="/dev/sdb")
         assert conf["ide0"] == "shared:iso/cidata.iso,media=cdrom,size=1M"
         assert (conf["ide1"], conf["scsi5"]) == ("none,media=cdrom", "/dev/sdb")

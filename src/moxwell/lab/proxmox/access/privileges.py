@@ -32,7 +32,7 @@ _SHARED: dict[str, tuple[str, str, str, str]] = {
     ),
     "SDN": ("", "SDN.Allocate SDN.Audit", "SDN.Use", "SDN.Audit"),
     "User": ("Realm.Allocate", "User.Modify Group.Allocate Realm.AllocateUser", "", ""),
-    "Pool": ("", "Pool.Allocate", "", "Pool.Audit"),
+    "Pool": ("", "Pool.Allocate", "Pool.Audit", "Pool.Audit"),
     "Mapping": ("", "Mapping.Modify", "Mapping.Use", "Mapping.Audit"),
 }
 

@@ -26,6 +26,11 @@ def _by(pattern: str, text: Callable[[str], str]) -> Callable[[str], None]:
     return check
 
 
+def by_pattern(pattern: str, text: str) -> Callable[[str], None]:
+    """A format that is a pattern; ``{}`` in the message stands for the value."""
+    return _by(pattern, lambda value: text.replace("{}", value))
+
+
 def words(text: str) -> tuple[str, ...]:
     """Split a string of words."""
     return tuple(text.split())
@@ -131,7 +136,7 @@ def ipv6(value: str) -> None:
         raise FormatError("value does not look like a valid IPv6 address\n") from None
 
 
-def _is_cidr(value: str, version: int) -> bool:
+def is_cidr(value: str, version: int) -> bool:
     address, slash, bits = value.partition("/")
     try:
         found = ipaddress.ip_address(address)
@@ -142,17 +147,17 @@ def _is_cidr(value: str, version: int) -> bool:
 
 
 def ipv4_config(value: str) -> None:
-    if value not in ("dhcp", "manual") and not _is_cidr(value, 4):
+    if value not in ("dhcp", "manual") and not is_cidr(value, 4):
         raise FormatError("value does not look like a valid ipv4 network configuration\n")
 
 
 def ipv6_config(value: str) -> None:
-    if value not in ("auto", "dhcp", "manual") and not _is_cidr(value, 6):
+    if value not in ("auto", "dhcp", "manual") and not is_cidr(value, 6):
         raise FormatError("value does not look like a valid ipv6 network configuration\n")
 
 
 def cidr(value: str) -> None:
-    if not _is_cidr(value, 4) and not _is_cidr(value, 6):
+    if not is_cidr(value, 4) and not is_cidr(value, 6):
         raise FormatError("value does not look like a valid CIDR network\n")
 
 

@@ -114,7 +114,7 @@ def _errors(schema: PropertyFormat, found: Values, path: str, major: int) -> dic
             errors[f"{path}.{key}"] = parameter_validation.UNKNOWN
             continue
         try:
-            parameter_validation.coerce(param, value)
+            parameter_validation.coerce(param, value, f"{path}.{key}", major)
         except FormatError as problem:
             errors[f"{path}.{key}"] = str(problem)
         if param.requires is not None and param.requires not in found:

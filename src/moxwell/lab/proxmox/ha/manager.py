@@ -61,7 +61,7 @@ def ha_status(region: SimRegion, guest: SimGuest) -> dict[str, Any]:
     if resource is None:
         return {"managed": 0}
     row: dict[str, Any] = {"managed": 1, "state": requested_state(resource)}
-    return row | ({"group": resource.options["group"]} if "group" in resource.options else {})
+    return row if region.major >= 9 else row | {"group": resource.options.get("group")}
 
 
 def delegate(call: PveCall, guest: SimGuest, verb: str, target: str = "") -> str:

@@ -136,6 +136,8 @@ def delete_resource(call: PveCall) -> None:
 
 def move(call: PveCall) -> Row:
     resource = _find(call, "resource '{}' is not HA managed")
+    if resource.options.get("state") == "ignored":
+        raise die(f"resource '{resource.sid}' is not HA managed")
     _check_state(resource, None)
     ha_manager.request_migration(call.runtime, resource, call.params["node"])
     return {"sid": resource.sid, "requested-node": call.params["node"]}
@@ -185,6 +187,8 @@ def update_group(call: PveCall) -> None:
         raise die(f"update ha groups config failed: no such ha group '{name}'")
     _check_digest(call, groups_digest(call), "update ha groups config failed: ")
     for option in formats.split_list(call.params.get("delete", "")):
+        if option == "nodes":
+            raise die(f"update ha group failed: unable to delete required option '{option}'")
         groups[name].pop(option, None)
     kept = {"group", "delete", "digest"}
     groups[name].update({k: v for k, v in call.params.items() if k not in kept})

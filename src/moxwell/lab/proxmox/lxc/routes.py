@@ -29,44 +29,8 @@ def _ct(
     return ApiRoute(method, _CT + path, handler, given, check)
 
 
-def _create(major: int) -> dict[str, Param]:
-    return {
-        **ct.options(major),
-        **params.BASE,
-        "ostemplate": Param(optional=False, max_length=255),
-        "password": Param(min_length=5),
-        "storage": params.STORAGE,
-        "force": params.BOOL,
-        "restore": params.BOOL,
-        "unique": Param(type="boolean", requires="restore"),
-        "pool": Param(format=formats.pool_id),
-        "ignore-unpack-errors": params.BOOL,
-        "ssh-public-keys": params.TEXT,
-        "bwlimit": _RATE,
-        "start": params.BOOL,
-        "ha-managed": Param(type="boolean", version=9),
-    }
-
-
-def _change(major: int) -> dict[str, Param]:
-    return {
-        **ct.options(major),
-        **params.BASE,
-        "delete": Param(format=formats.listed(formats.config_id)),
-        "revert": Param(format=formats.listed(formats.config_id)),
-        "digest": params.DIGEST,
-    }
-
-
-def _versions() -> tuple[ApiRoute, ...]:
-    routes: list[ApiRoute] = []
-    for major, first, last in ((8, 0, 8), (9, 9, 99)):
-        made, changed = _create(major), _change(major)
-        routes += [
-            ApiRoute("POST", _ROOT, create.create, made, anyone, version=first, until=last),
-            ApiRoute("PUT", f"{_CT}/config", conf.put, changed, _CONFIG, version=first, until=last),
-        ]
-    return tuple(routes)
+def _options(major: int) -> Params:
+    return ct.options(major)
 
 
 _CLONE = {
@@ -123,7 +87,8 @@ _SEEN = {
 }
 
 ROUTES: tuple[ApiRoute, ...] = (
-    *_versions(),
+    ApiRoute("POST", _ROOT, create.create, {}, anyone, options=_options),
+    ApiRoute("PUT", f"{_CT}/config", conf.put, {}, _CONFIG, options=_options),
     ApiRoute("GET", _ROOT, power.list_cts, {"node": params.NODE}, anyone),
     _ct("GET", "", power.index, anyone),
     _ct("DELETE", "", manage.destroy, _ALLOCATE, _DESTROY),

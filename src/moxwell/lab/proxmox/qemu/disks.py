@@ -190,14 +190,17 @@ class DriveBuilder:
     def _blank(self, drive: Drive, name: str, gib: float) -> tuple[int, str]:
         form = drive.options.get("format") or names.default_format(self._store.get_storage(name))
         if drive.slot == "efidisk0":
-            return (EFI_SIZE if drive.options.get("efitype") == "4m" else EFI_SMALL), form
+            return efi_size(drive), form
         if drive.slot == "tpmstate0":
             return TPM_SIZE, "raw"
         return int(gib * (1 << 20)) << 10, form
 
     async def _import(self, drive: Drive, name: str, source: str) -> str:
         volume, path = self._source(source)
-        form = drive.options.get("format") or target_format(self._store, name, volume.format)
+        found = names.default_format(self._store.get_storage(name))
+        if path is None:
+            found = target_format(self._store, name, volume.format)
+        form = drive.options.get("format") or found
         self._log(f"create full clone of drive ({source})")
         volid = self._store.alloc(name, self._target.vmid, form, volume.size)
         self.made.append(volid)
@@ -233,10 +236,17 @@ class DriveBuilder:
             source, form, "import", size, int(row.get("size") or 0), content_id=source
         ), source
 
+    def _host_file(self, drive: Drive) -> Drive:
+        """A file or device of the host."""
+        known = _volume_at(self._call, drive.file) or self._call.region.files.get(drive.file)
+        if known is None:
+            raise die(f"volume {drive.file} does not exist")
+        return drive
+
     def _existing(self, drive: Drive) -> Drive:
         access.check_volume(self._call, self._store, drive.file, vmid=self._target.vmid)
         if drive.storage is None:
-            return drive
+            return self._host_file(drive)
         kind = self._store.parse(drive.file)
         if kind.kind not in ("images", "iso"):
             raise die(
@@ -256,6 +266,11 @@ class DriveBuilder:
         if not volume.size:
             raise die(f"volume {drive.file} does not exist")
         return drive.with_size(volume.size)
+
+
+def efi_size(drive: Drive) -> int:
+    """The size of the variables of the firmware."""
+    return EFI_SIZE if drive.options.get("efitype") == "4m" else EFI_SMALL
 
 
 def target_format(store: VolumeStore, storage: str, form: str) -> str:
@@ -296,7 +311,9 @@ async def clone_disk(
         volid = store.alloc(name, target.vmid, form, CLOUDINIT_SIZE, file)
     else:
         was = of.disks.get(drive.file) if of else None
-        volid = store.alloc(name, target.vmid, form, int(was["size"]) if was else source.size)
+        size = int(was["size"]) if was else source.size
+        size = efi_size(drive) if drive.slot == "efidisk0" else size
+        volid = store.alloc(name, target.vmid, form, size)
         await _copy(call, ctx, drive.file, volid)
         _restore_snapshot_state(store, volid, drive.file, of)
     if drive.slot.startswith("unused"):

@@ -10,6 +10,7 @@ from moxwell.lab.proxmox.qemu.clone import make_bases
 from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.state import SimGuest
 from moxwell.lab.proxmox.tasks import WorkerContext
+from moxwell.lab.proxmox.volumes import names
 
 # ---------------------------------------------------------------------- resize
 
@@ -44,6 +45,7 @@ def _resize(call: PveCall, guest: SimGuest, ctx: WorkerContext) -> None:
         raise die("shrinking disks is not supported")
     if size == volume.size:
         return
+    _check_writable(call, drive, size)
     store.resize(drive.file, size)
     if not guest.running:
         ctx.log("Image resized.")
@@ -51,6 +53,18 @@ def _resize(call: PveCall, guest: SimGuest, ctx: WorkerContext) -> None:
     if guest.running and slot in guest.live:
         guest.live[slot] = guest.conf[slot]
     files.write(call.runtime, guest)
+
+
+def _check_writable(call: PveCall, drive: Drive, size: int) -> None:
+    """Files of base images are immutable."""
+    store = files.volume_store(call)
+    parsed = store.parse(drive.file)
+    if not parsed.is_base or not names.has_path(store.get_storage(drive.storage or "")):
+        return
+    kind = "metadata" if parsed.format == "qcow2" else "off"
+    option = f"'--preallocation={kind}' " if call.major >= 9 else ""
+    command = f"/usr/bin/qemu-img resize {option}-f {parsed.format} {store.path(drive.file)} {size}"
+    raise die(f"command '{command}' failed: exit code 1")
 
 
 def new_size(text: str, old: int) -> int:

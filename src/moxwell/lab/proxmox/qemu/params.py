@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from moxwell.lab.proxmox.config_schema import formats, vm
 from moxwell.lab.proxmox.config_schema.devices import MACHINE
-from moxwell.lab.proxmox.config_schema.drives import DRIVES, FORMS, UNUSED
+from moxwell.lab.proxmox.config_schema.drives import DRIVES, UNUSED
 from moxwell.lab.proxmox.route import Param
 
 BOOL = Param(type="boolean")
@@ -26,45 +26,6 @@ def with_base(**extra: Param) -> dict[str, Param]:
 
 def named(extra: Mapping[str, Param]) -> dict[str, Param]:
     return {**BASE, **extra}
-
-
-def _drive(major: int) -> Param:
-    return Param(format=vm.bound(FORMS["ide"], "cdrom", major))
-
-
-def create(major: int) -> dict[str, Param]:
-    return {
-        **vm.options(major),
-        **BASE,
-        "cdrom": _drive(major),
-        "archive": Param(max_length=255),
-        "storage": STORAGE,
-        "force": Param(type="boolean", requires="archive"),
-        "unique": Param(type="boolean", requires="archive"),
-        "live-restore": BOOL,
-        "pool": Param(format=formats.pool_id),
-        "bwlimit": WHOLE,
-        "start": BOOL,
-        "import-working-storage": STORAGE,
-        "ha-managed": Param(type="boolean", version=9),
-    }
-
-
-def change(major: int, *, background: bool) -> dict[str, Param]:
-    found = {
-        **vm.options(major),
-        **BASE,
-        "cdrom": _drive(major),
-        "skiplock": BOOL,
-        "delete": Param(format=formats.listed(formats.config_id)),
-        "revert": Param(format=formats.listed(formats.config_id)),
-        "force": Param(type="boolean", requires="delete"),
-        "digest": DIGEST,
-    }
-    if background:
-        found["background_delay"] = Param(type="integer", minimum=1, maximum=30)
-        found["import-working-storage"] = STORAGE
-    return found
 
 
 CLONE = with_base(

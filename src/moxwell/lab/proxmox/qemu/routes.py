@@ -1,6 +1,6 @@
 """The routes below ``/nodes/{node}/qemu`` except agent and firewall."""
 
-from moxwell.lab.proxmox.config_schema import formats
+from moxwell.lab.proxmox.config_schema import formats, vm
 from moxwell.lab.proxmox.config_schema.drives import DRIVES
 from moxwell.lab.proxmox.qemu import (
     clone,
@@ -38,25 +38,14 @@ def _vm(
     return ApiRoute(method, _VM + path, handler, given, check)
 
 
-def _versions() -> tuple[ApiRoute, ...]:
-    """Routes whose parameters are a whole configuration, per major version."""
-    routes: list[ApiRoute] = []
-    for major, first, last in ((8, 0, 8), (9, 9, 99)):
-        post = params.change(major, background=True)
-        put = params.change(major, background=False)
-        made = params.create(major)
-        routes += [
-            ApiRoute("POST", _ROOT, create.create, made, anyone, version=first, until=last),
-            ApiRoute(
-                "POST", f"{_VM}/config", update.post, post, _CONFIG, version=first, until=last
-            ),
-            ApiRoute("PUT", f"{_VM}/config", update.put, put, _CONFIG, version=first, until=last),
-        ]
-    return tuple(routes)
+def _options(major: int) -> Params:
+    return vm.options(major)
 
 
 ROUTES: tuple[ApiRoute, ...] = (
-    *_versions(),
+    ApiRoute("POST", _ROOT, create.create, {}, anyone, options=_options),
+    ApiRoute("POST", f"{_VM}/config", update.post, {}, _CONFIG, options=_options),
+    ApiRoute("PUT", f"{_VM}/config", update.put, {}, _CONFIG, options=_options),
     ApiRoute(
         "GET",
         _ROOT,

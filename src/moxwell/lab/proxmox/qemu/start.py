@@ -142,4 +142,4 @@ async def autostart(call: PveCall, guest: SimGuest, ctx: WorkerContext) -> None:
 def agent_enabled(guest: SimGuest, *, live: bool = False) -> bool:
     """Whether the agent is enabled in the configuration, or in the running process."""
     conf = guest.live if live and guest.running else guest.conf
-    return devices.read(devices.AGENT, conf.get("agent", "0")).get("enabled") == "1"
+    return devices.read(devices.AGENT_9, conf.get("agent", "0")).get("enabled") == "1"

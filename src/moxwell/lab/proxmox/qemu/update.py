@@ -11,7 +11,13 @@ from typing import Any
 from urllib.parse import unquote
 
 from moxwell.lab.proxmox.config_schema import devices, formats, vm
-from moxwell.lab.proxmox.config_schema.drives import Drive, find_drive, is_drive, parse_drive
+from moxwell.lab.proxmox.config_schema.drives import (
+    Drive,
+    find_drive,
+    has_compatible_options,
+    is_drive,
+    parse_drive,
+)
 from moxwell.lab.proxmox.config_schema.formats import words
 from moxwell.lab.proxmox.errors import PveException, bad_params, die, param_error
 from moxwell.lab.proxmox.qemu import conf as files
@@ -26,6 +32,15 @@ _OWN = frozenset(
         " revert force"
     )
 )
+
+
+_INTERNAL = frozenset({"meta", "parent", "runningcpu", "runningmachine", "snaptime", "vmstate"})
+
+
+def _readable(name: str, text: Value) -> bool:
+    """Whether PVE can read a drive that it wrote; it drops a virtio drive without a medium."""
+    drive = find_drive(name, text)
+    return drive is None or has_compatible_options(drive)
 
 
 class ConfigUpdate:
@@ -91,7 +106,7 @@ class ConfigUpdate:
             if name in self.revert:
                 text = f"you can't use '-delete {name}' and -revert {name}' at the same time"
                 raise bad_params(revert=text)
-            if name not in known and name not in ("vmstate", "parent"):
+            if name not in known and name not in _INTERNAL:
                 raise bad_params(delete=f"unknown option '{name}'")
             self.delete.append(name)
 
@@ -251,6 +266,8 @@ class _PendingWriter:
             self._forget(name, guest.pending[name])
         target = disks.VolumeTarget(guest.vmid, (guest.conf, guest.pending), guest.template)
         made = await disks.DriveBuilder(call, self._work, target).create({name: text})
+        if not _readable(name, made[name]):
+            return
         guest.pending[name] = made[name]
         if self._order and new.is_cdrom and name not in self._order:
             self._order.append(name)

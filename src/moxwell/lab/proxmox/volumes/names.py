@@ -206,6 +206,11 @@ def default_format(storage: SimStorage) -> str:
     return "raw"
 
 
+def base_of(parsed: VolumeName) -> VolumeName | None:
+    """The base image of a linked clone."""
+    return VolumeName("images", parsed.base, parsed.base_vmid) if parsed.base else None
+
+
 def join_name(storage: SimStorage, vmid: int, file: str, base: VolumeName | None = None) -> str:
     """The name of a new image, possibly a linked clone of a base."""
     if has_path(storage):

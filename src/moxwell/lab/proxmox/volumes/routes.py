@@ -1,6 +1,12 @@
 """The routes of all volume endpoints."""
 
 from moxwell.lab.proxmox.route import ApiRoute
-from moxwell.lab.proxmox.volumes import backup, content, prune, transfer
+from moxwell.lab.proxmox.volumes import backup, content, download, prune, transfer
 
-ROUTES: tuple[ApiRoute, ...] = (*content.ROUTES, *transfer.ROUTES, *backup.ROUTES, *prune.ROUTES)
+ROUTES: tuple[ApiRoute, ...] = (
+    *content.ROUTES,
+    *transfer.ROUTES,
+    *download.ROUTES,
+    *backup.ROUTES,
+    *prune.ROUTES,
+)

@@ -1,5 +1,5 @@
 """
-POST upload (stores the bytes) and POST download-url (a file of the world file, or zeros).
+POST upload (stores the bytes) and GET import-metadata.
 
 File names are normalized as in PVE; the extension must match the content type.
 """
@@ -7,13 +7,13 @@ File names are normalized as in PVE; the extension must match the content type.
 import hashlib
 import re
 
-from moxwell.lab.proxmox.config_schema import formats
-from moxwell.lab.proxmox.errors import bad_params, die, forbidden
+from moxwell.lab.proxmox.errors import bad_params, die
 from moxwell.lab.proxmox.request_context import PveCall
-from moxwell.lab.proxmox.route import ApiRoute, Param
+from moxwell.lab.proxmox.route import ApiRoute
 from moxwell.lab.proxmox.route_permissions import perm
 from moxwell.lab.proxmox.tasks import WorkerContext
 from moxwell.lab.proxmox.volumes import names
+from moxwell.lab.proxmox.volumes.images import check_image, virtual_size
 from moxwell.lab.proxmox.volumes.volume_store import VolumeStore
 
 _PATH = "/nodes/{node}/storage/{storage}"
@@ -22,8 +22,6 @@ _EXTENSIONS = {
     "vztmpl": re.compile(r"[^/]+\.tar\.(?:gz|xz|zst|bz2)", re.I),
     "import": re.compile(r"[a-zA-Z0-9\-.+=_]+\.(?:ova|qcow2|raw|vmdk)"),
 }
-_ALGORITHMS = ("md5", "sha1", "sha224", "sha256", "sha384", "sha512")
-DEFAULT_BYTES = 1 << 20
 
 
 def normalize_name(name: str) -> str:
@@ -43,7 +41,7 @@ def file_format(content: str, name: str) -> str:
     return "snippet"
 
 
-def _check_name(content: str, name: str) -> None:
+def check_name(content: str, name: str) -> None:
     if not _EXTENSIONS[content].fullmatch(name):
         text = "invalid filename or wrong extension" if content == "import" else None
         raise bad_params(filename=text or "wrong file extension")
@@ -59,7 +57,7 @@ def upload(call: PveCall) -> str:
     if call.upload is None:
         raise die("missing temporary file name")
     name, data = normalize_name(call.params["filename"]), call.upload.data
-    _check_name(content, name)
+    check_name(content, name)
     if content not in storage.content:
         raise die(f"storage '{storage_name}' does not support '{content}' content")
     rest = f"{content}/{name}"
@@ -68,11 +66,15 @@ def upload(call: PveCall) -> str:
     async def worker(ctx: WorkerContext) -> None:
         ctx.log(f"starting file import from: {temporary}")
         _verify(call, data, ctx)
+        form = file_format(content, name)
+        if content == "import":
+            check_image(form, data, temporary)
         target = names.path_of(storage, rest)
         ctx.log(f"target node: {call.node}\ntarget file: {target}\nfile size is: {len(data)}")
         ctx.log(f"command: cp -- {temporary} {target}")
         await ctx.sleep(len(data) / call.region.pace.bandwidth)
-        store.put_file(storage_name, rest, content, file_format(content, name), data)
+        volid = store.put_file(storage_name, rest, content, form, data)
+        store.get(volid).size = virtual_size(form, data) or len(data)
         ctx.log("finished file import successfully")
 
     return call.spawn("imgcopy", "", worker)
@@ -89,74 +91,33 @@ def _verify(call: PveCall, data: bytes, ctx: WorkerContext) -> None:
     ctx.log("calculating checksum...OK, checksum verified")
 
 
-def download(call: PveCall) -> str:
-    """POST download-url: stores the world's ``files`` entry of the URL, or zeros."""
-    storage_name, content = call.params["storage"], call.params["content"]
+def import_metadata(call: PveCall) -> None:
+    """GET import-metadata: what an appliance contains; files of the simulator have none."""
+    storage_name, volume = call.params["storage"], call.params["volume"]
     store = VolumeStore(call.runtime, call.node)
     storage = store.get_enabled(storage_name)
-    if not names.has_path(storage):
-        raise die(f"can't upload to storage type '{storage.type}', not a file based storage!")
-    if content not in storage.content:
-        raise die(f"storage '{storage_name}' is not configured for content-type '{content}'")
-    name, url = normalize_name(call.params["filename"]), call.params["url"]
-    _check_name(content, name)
-    rest = f"{content}/{name}"
-
-    async def worker(ctx: WorkerContext) -> None:
-        ctx.log(f"downloading {url} to {names.path_of(storage, rest)}")
-        row = call.region.files.get(url, {})
-        if row.get("status", 200) != 200:
-            raise die(f"download failed: 404 Not Found for {url}")
-        size = int(row.get("size", DEFAULT_BYTES))
-        await ctx.sleep(size / call.region.pace.bandwidth)
-        data = bytes(row["data"], "utf-8") if "data" in row else bytes(min(size, DEFAULT_BYTES))
-        if row:
-            _verify(call, data, ctx)
-        volid = store.put_file(storage_name, rest, content, file_format(content, name), data)
-        volume = store.get(volid)
-        volume.size = int(row.get("virtual_size", size))
-        store.set_used(volid, size)
-        ctx.log("download of '{url}' finished".replace("{url}", url))
-
-    return call.spawn("download", name, worker)
+    rest = volume.removeprefix(f"{storage_name}:") if not names.has_path(storage) else volume
+    parsed = names.parse_name(storage, rest)
+    if parsed.kind != "import" or parsed.format not in ("ova", "ovf"):
+        raise die("invalid format")
+    path = names.path_of(storage, rest)
+    command = f"tar -xO --wildcards '--occurrence=1' -f {path} '*.ovf'"
+    raise die(f"command '{command}' failed: exit code 2")
 
 
-def _may_download(call: PveCall) -> None:
-    call.check(f"/storage/{call.params['storage']}", "Datastore.AllocateTemplate")
-    if call.has_privileges("/", "Sys.Audit", "Sys.Modify"):
-        return
-    if not call.has_privileges(f"/nodes/{call.params['node']}", "Sys.AccessNetwork"):
-        raise forbidden(f"/nodes/{call.params['node']}, Sys.AccessNetwork")
-
-
-_BASE = {
-    "node": Param(optional=False, format=formats.node),
-    "storage": Param(optional=False, format=formats.storage_id),
-    "content": Param(
-        optional=False, format=formats.storage_content, enum=("iso", "vztmpl", "import")
-    ),
-    "filename": Param(optional=False, max_length=255),
-    "checksum": Param(requires="checksum-algorithm"),
-    "checksum-algorithm": Param(enum=_ALGORITHMS, requires="checksum"),
-}
 ROUTES: tuple[ApiRoute, ...] = (
     ApiRoute(
         "POST",
         f"{_PATH}/upload",
         upload,
-        {**_BASE, "tmpfilename": Param(pattern="/var/tmp/pveupload-[0-9a-f]+")},
-        perm("/storage/{storage}", "Datastore.AllocateTemplate"),
+        permission=perm("/storage/{storage}", "Datastore.AllocateTemplate"),
     ),
     ApiRoute(
-        "POST",
-        f"{_PATH}/download-url",
-        download,
-        {
-            **_BASE,
-            "url": Param(optional=False, pattern="https?://.*"),
-            "compression": Param(),
-            "verify-certificates": Param(type="boolean"),
-        },
-        _may_download,
+        "GET",
+        f"{_PATH}/import-metadata",
+        import_metadata,
+        permission=perm(
+            "/storage/{storage}", "Datastore.Audit", "Datastore.AllocateSpace", any_of=True
+        ),
     ),
 )

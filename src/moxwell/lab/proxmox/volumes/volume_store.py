@@ -300,7 +300,7 @@ class VolumeStore:
         file = "base" + parsed.file.removeprefix("vm").removeprefix("subvol")
         if parsed.format == "subvol" and storage.type == "zfspool":
             file = "basevol" + parsed.file.removeprefix("subvol")
-        name = names.join_name(storage, parsed.vmid or 0, file)
+        name = names.join_name(storage, parsed.vmid or 0, file, names.base_of(parsed))
         return self._renamed(storage, rest, name, parsed.vmid)
 
     def rename(self, volid: str, vmid: int) -> str:
@@ -313,10 +313,8 @@ class VolumeStore:
             file = re.sub(r"_\d+$", f"_{vmid}", rest)
             if not rest.startswith("pm-"):
                 raise die("rename_volume only possible for uuid disk names")
-        base = None
-        if parsed.base is not None:
-            base = names.VolumeName("images", parsed.base, parsed.base_vmid)
-        return self._renamed(storage, rest, names.join_name(storage, vmid, file, base), vmid)
+        name = names.join_name(storage, vmid, file, names.base_of(parsed))
+        return self._renamed(storage, rest, name, vmid)
 
     def _renamed(self, storage: SimStorage, old: str, new: str, vmid: int | None) -> str:
         index = self._index(storage)

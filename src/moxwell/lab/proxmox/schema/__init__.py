@@ -1,0 +1,1 @@
+"""The facts of the PVE API schema: methods, parameters, formats and permissions."""
