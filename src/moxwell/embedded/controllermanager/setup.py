@@ -41,7 +41,7 @@ def controllers(
         "daemonset": DaemonSetController(kube, caches.of(DAEMON_SETS), nodes),
         "job": JobController(kube),
         "disruption": DisruptionController(budgets, pods),
-        "nodelifecycle": NodeLifecycleController(kube, clock),
+        "nodelifecycle": NodeLifecycleController(kube, clock, nodes),
         "tainteviction": TaintEvictionController(kube, clock, nodes, pods),
         "podgc": PodGCController(kube, nodes, pods),
         "csrapprover": CSRApprover(kube),

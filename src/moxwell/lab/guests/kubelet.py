@@ -161,6 +161,7 @@ class SimulatedKubelet:
         self._clock = clock
         self._volumes = VolumeManager(kube, facts.name, live_config, clock)
         self._pods = PodRunner(kube, facts.name, clock, self._volumes)
+        self._renewed = clock.monotonic()
 
     async def register(self) -> None:
         """Create the Node if it does not exist and update its status; idempotent."""
@@ -208,3 +209,6 @@ class SimulatedKubelet:
             meta = {"name": name, "namespace": "kube-node-lease"}
             lease = {"apiVersion": LEASES.api_version, "kind": "Lease", "metadata": meta}
             await self._kube.create(lease | {"spec": spec}, LEASES)
+        if self._clock.monotonic() - self._renewed > 2 * RENEW_SECONDS:
+            await self._update_status()  # the conditions may have been set to Unknown
+        self._renewed = self._clock.monotonic()

@@ -3,33 +3,32 @@
 from collections.abc import Sequence
 from typing import Any
 
-from moxwell.api import selectors
 from moxwell.api.capi.core import Machine
 from moxwell.api.capi.machinesets import MachineHealthCheck, MachineHealthCheckStatus
 from moxwell.clock import Clock
 from moxwell.embedded.clusterapi.machinehealthcheck.plan import (
+    HealthCheckMove,
     MachineHealthCheckReason,
     ObservedHealth,
+    Remediate,
     describe,
+    machine_conditions,
     next_move,
     remediations,
-    targets,
 )
-from moxwell.embedded.clusterapi.machines import cached_machines
-from moxwell.embedded.controllermanager.resources import NODES
-from moxwell.embedded.writing import WriteMove, WritingReconciler
-from moxwell.errors import MoxwellError
+from moxwell.embedded.clusterapi.machinehealthcheck.see import HealthObserver
+from moxwell.embedded.token_buckets import TokenBuckets
 from moxwell.kube.client import Kube
 from moxwell.kube.reader import Reader
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
-from moxwell.runtime.reconciler import Note
+from moxwell.runtime.reconciler import Note, Reconciler
 from moxwell.runtime.tenant_clients import TenantClients
 from moxwell.runtime.watches import Watch
 
 
 class MachineHealthCheckController(
-    WritingReconciler[MachineHealthCheck, ObservedHealth, MachineHealthCheckStatus]
+    Reconciler[MachineHealthCheck, ObservedHealth, HealthCheckMove, MachineHealthCheckStatus]
 ):
     """Reconciles MachineHealthChecks; reads Machines from their cache and nodes live."""
 
@@ -43,10 +42,11 @@ class MachineHealthCheckController(
         checks: Cache[Any],
         machines: Cache[Any],
     ) -> None:
-        super().__init__(kube)
-        self._tenants, self._clock = tenants, clock
-        self._checks, self._machines = checks, machines
-        self.watches: Sequence[Watch] = (Watch(Machine, self._of_machine),)
+        self._kube, self._checks, self._buckets = kube, checks, TokenBuckets(clock)
+        self._observer = HealthObserver(tenants, clock, machines, self._buckets)
+        self.watches: Sequence[Watch] = (
+            Watch(Machine, self._of_machine, lambda old, new: _health(old) != _health(new)),
+        )
 
     def _of_machine(self, machine: Machine) -> list[Key]:
         return [
@@ -56,35 +56,38 @@ class MachineHealthCheckController(
         ]
 
     async def see(self, check: MachineHealthCheck, reader: Reader) -> ObservedHealth:
-        selector = selectors.from_object(check.spec.selector)
-        found = cached_machines(self._machines, check.spec.cluster_name, check.namespace)
-        machines = tuple(m for m in found if selector.matches(m.metadata.labels))
-        nodes = {m.name: await self._node(m) for m in machines}
-        return ObservedHealth(self._clock.now(), machines, nodes)
+        return await self._observer.observe(check)
 
-    async def _node(self, machine: Machine) -> dict[str, Any] | None:
-        if machine.status.node_ref is None:
-            return None
-        try:
-            key = Key(machine.namespace, machine.spec.cluster_name)
-            tenant: Reader | None = await self._tenants.find(key)
-            return await tenant.find(NODES, machine.status.node_ref.name) if tenant else None
-        except MoxwellError:
-            return None
-
-    def plan(self, check: MachineHealthCheck, seen: ObservedHealth) -> WriteMove:
+    def plan(self, check: MachineHealthCheck, seen: ObservedHealth) -> HealthCheckMove:
         return next_move(check, seen)
 
+    async def act(self, move: HealthCheckMove) -> None:
+        if not isinstance(move, Remediate):
+            return
+        for each in move.remediations:
+            if self._buckets.take((move.cluster, each.zone), each.rate):
+                self._observer.requested(each.uid, Key(each.delete.namespace, each.delete.name))
+                await each.delete.perform(self._kube)
+
     def describe(
-        self, check: MachineHealthCheck, seen: ObservedHealth, move: WriteMove
+        self, check: MachineHealthCheck, seen: ObservedHealth, move: HealthCheckMove
     ) -> MachineHealthCheckStatus:
-        return describe(check, targets(check, seen))
+        return describe(check, seen)
 
     def events(
-        self, check: MachineHealthCheck, seen: ObservedHealth, move: WriteMove
+        self, check: MachineHealthCheck, seen: ObservedHealth, move: HealthCheckMove
     ) -> Sequence[Note]:
         reason = MachineHealthCheckReason.UNHEALTHY
         return [
-            Note(reason, f"{target.name} {target.unhealthy}", "Warning")
-            for _, target in remediations(check, seen)
+            Note(reason, f"{target.machine.name} {target.unhealthy}", "Warning")
+            for target in remediations(check, seen)
         ]
+
+
+def _health(machine: Machine | None) -> object:
+    """What a check reads of a Machine; other changes cause no pass."""
+    if machine is None:
+        return None
+    meta, status = machine.metadata, machine.status
+    conditions = machine_conditions(machine)
+    return machine.deleting, status.node_ref, meta.labels, meta.annotations, conditions

@@ -4,35 +4,46 @@ from typing import Any
 
 from moxwell.clock import Clock
 from moxwell.embedded.controllermanager.nodelifecycle.plan import (
+    EvictNode,
+    NodeMove,
     ObservedNode,
     describe,
     next_move,
 )
-from moxwell.embedded.controllermanager.resources import LEASES, NODES
-from moxwell.embedded.writing import WriteMove, WritingReconciler
+from moxwell.embedded.controllermanager.nodelifecycle.see import NodeObserver
+from moxwell.embedded.controllermanager.resources import NODES
+from moxwell.embedded.token_buckets import TokenBuckets
 from moxwell.kube.client import Kube
 from moxwell.kube.reader import Reader
+from moxwell.runtime.cache import Cache
+from moxwell.runtime.reconciler import Reconciler
+from moxwell.runtime.writes import Writes
 
 Json = dict[str, Any]
-LEASE_NAMESPACE = "kube-node-lease"
 
 
-class NodeLifecycleController(WritingReconciler[Json, ObservedNode, Json]):
-    """Reconciles Nodes."""
+class NodeLifecycleController(Reconciler[Json, ObservedNode, NodeMove, Json]):
+    """Reconciles Nodes; reads the other nodes of their zones from the cache."""
 
     kind = NODES
 
-    def __init__(self, kube: Kube, clock: Clock) -> None:
-        super().__init__(kube)
-        self._clock = clock
+    def __init__(self, kube: Kube, clock: Clock, nodes: Cache[Any]) -> None:
+        self._kube = kube
+        self._buckets = TokenBuckets(clock)
+        self._observer = NodeObserver(clock, nodes, self._buckets)
 
     async def see(self, node: Json, reader: Reader) -> ObservedNode:
-        lease = await reader.find(LEASES, node["metadata"]["name"], LEASE_NAMESPACE)
-        conditions = (node.get("status") or {}).get("conditions") or ()
-        return ObservedNode(self._clock.now(), lease, tuple(conditions))
+        return await self._observer.observe(node, reader)
 
-    def plan(self, node: Json, seen: ObservedNode) -> WriteMove:
+    def plan(self, node: Json, seen: ObservedNode) -> NodeMove:
         return next_move(node, seen)
 
-    def describe(self, node: Json, seen: ObservedNode, move: WriteMove) -> Json | None:
+    async def act(self, move: NodeMove) -> Any:
+        if isinstance(move, EvictNode):
+            if not self._buckets.take(move.zone, move.rate):
+                return None
+            return await move.writes.perform(self._kube, NODES)
+        return await move.perform(self._kube, NODES) if isinstance(move, Writes) else None
+
+    def describe(self, node: Json, seen: ObservedNode, move: NodeMove) -> Json | None:
         return describe(node, seen)

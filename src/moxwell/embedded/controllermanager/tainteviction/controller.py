@@ -1,7 +1,6 @@
 """The taint eviction controller: deletes pods that do not tolerate the taints of their node."""
 
 from collections.abc import Collection, Sequence
-from datetime import datetime
 from typing import Any
 
 from moxwell.clock import Clock
@@ -26,18 +25,18 @@ Json = dict[str, Any]
 
 
 class TaintTimes:
-    """When each taint of each node was first seen; in memory, for taints without a time."""
+    """For how long each taint of each node has been observed; in memory, by the monotonic clock."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._first: dict[tuple[str, str], datetime] = {}
+        self._first: dict[tuple[str, str], float] = {}
 
-    def first_seen(self, node: str, taints: Collection[str]) -> dict[str, datetime]:
-        """The time of each present taint; those that are gone are forgotten."""
+    def seconds(self, node: str, taints: Collection[str]) -> dict[str, float]:
+        """The seconds of each present taint; those that are gone are forgotten."""
         for known in [k for k in self._first if k[0] == node and k[1] not in taints]:
             del self._first[known]
-        now = self._clock.now()
-        return {key: self._first.setdefault((node, key), now) for key in taints}
+        now = self._clock.monotonic()
+        return {key: now - self._first.setdefault((node, key), now) for key in taints}
 
 
 class TaintEvictionController(WritingReconciler[Json, ObservedTaints, Json]):
@@ -47,7 +46,7 @@ class TaintEvictionController(WritingReconciler[Json, ObservedTaints, Json]):
 
     def __init__(self, kube: Kube, clock: Clock, nodes: Cache[Any], pods: Cache[Any]) -> None:
         super().__init__(kube)
-        self._clock, self._nodes, self._times = clock, nodes, TaintTimes(clock)
+        self._nodes, self._times = nodes, TaintTimes(clock)
         self.watches: Sequence[Watch] = (
             Watch(
                 NODES,
@@ -59,8 +58,8 @@ class TaintEvictionController(WritingReconciler[Json, ObservedTaints, Json]):
     async def see(self, pod: Json, reader: Reader) -> ObservedTaints:
         name = pod["spec"].get("nodeName") or ""
         taints = no_execute_taints(self._nodes.find(Key("", name)) if name else None)
-        since = self._times.first_seen(name, [t["key"] for t in taints])
-        return ObservedTaints(self._clock.now(), tuple(taints), since)
+        seconds = self._times.seconds(name, [t["key"] for t in taints])
+        return ObservedTaints(tuple(taints), seconds)
 
     def plan(self, pod: Json, seen: ObservedTaints) -> WriteMove:
         return next_move(pod, seen)

@@ -2,11 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from moxwell.api.meta import parse_time
 from moxwell.embedded.controllermanager.resources import PODS
 from moxwell.embedded.scheduler.node_choice import tolerates
 from moxwell.embedded.writing import WriteMove
@@ -25,11 +23,10 @@ class TaintEvictionReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ObservedTaints:
-    """The ``NoExecute`` taints of the pod's node, and by key when each was first seen."""
+    """The ``NoExecute`` taints of the pod's node; by key, for how many seconds each is observed."""
 
-    now: datetime
     taints: tuple[Json, ...] = ()
-    since: Mapping[str, datetime] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 def no_execute_taints(node: Json | None) -> list[dict[str, Any]]:
@@ -40,35 +37,35 @@ def no_execute_taints(node: Json | None) -> list[dict[str, Any]]:
 
 def next_move(pod: Json, seen: ObservedTaints) -> WriteMove:
     """Delete the pod when its toleration ends."""
-    at, meta = eviction_time(pod, seen.taints, seen.since), pod["metadata"]
-    if at is None or meta.get("deletionTimestamp"):
+    remaining, meta = seconds_left(pod, seen), pod["metadata"]
+    if remaining is None or meta.get("deletionTimestamp"):
         return Done()
-    remaining = (at - seen.now).total_seconds()
     if remaining > 0:
         return Wait(TaintEvictionReason.TOLERATED, requeue_after=remaining)
     delete = Delete(PODS, meta["name"], meta["namespace"], uid=meta["uid"])
     return Writes((delete,), TaintEvictionReason.EVICTED)
 
 
-def eviction_time(
-    pod: Json, taints: Sequence[Json], since: Mapping[str, datetime]
-) -> datetime | None:
+def seconds_left(pod: Json, seen: ObservedTaints) -> float | None:
     """
-    When the pod must be deleted; None if it tolerates all taints for ever.
+    How long the pod may stay; None if it tolerates all taints for ever.
 
-    ``since`` is used for taints without ``timeAdded``.
+    As in kube-controller-manager the toleration counts from the observation of the taint;
+    ``timeAdded`` is a wall clock and is not used.
     """
     tolerations = pod["spec"].get("tolerations") or ()
-    times = [_end_of_toleration(tolerations, taint, since) for taint in taints]
-    return min((at for at in times if at is not None), default=None)
+    times = [
+        _seconds_left(tolerations, taint, seen.seconds.get(taint["key"], 0.0))
+        for taint in seen.taints
+    ]
+    return min((left for left in times if left is not None), default=None)
 
 
-def _end_of_toleration(
-    tolerations: Sequence[dict[str, Any]], taint: Json, since: Mapping[str, datetime]
-) -> datetime | None:
-    added = parse_time(taint["timeAdded"]) if taint.get("timeAdded") else since[taint["key"]]
+def _seconds_left(
+    tolerations: Sequence[dict[str, Any]], taint: Json, observed: float
+) -> float | None:
     toleration = next((t for t in tolerations if tolerates(t, dict(taint))), None)
     if toleration is None:
-        return added
+        return 0.0
     seconds = toleration.get("tolerationSeconds")
-    return None if seconds is None else added + timedelta(seconds=max(0, seconds))
+    return None if seconds is None else max(0.0, seconds - observed)
