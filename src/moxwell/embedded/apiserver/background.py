@@ -175,6 +175,7 @@ class BackgroundController:
         if (
             obj["metadata"].get("deletionTimestamp")
             and self._core.cache.find("nodes", node) is None
+            and not self._core.cache.is_unknown("nodes", node)
         ):
             obj["metadata"]["deletionGracePeriodSeconds"] = 0
             self._garbage.write(resource, record, obj)

@@ -9,14 +9,25 @@ until a restart.
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
 
-from moxwell.embedded.apiserver import status_errors
-from moxwell.embedded.apiserver.object_cache import ObjectCache, ObjectRecord, StoredChange, encode
-from moxwell.embedded.apiserver.revision_log import DiskFailed, RevisionLog
+from moxwell.embedded.apiserver import limits, status_errors
+from moxwell.embedded.apiserver.object_cache import (
+    ObjectCache,
+    ObjectRecord,
+    StoredChange,
+    encode,
+    key_of,
+)
+from moxwell.embedded.apiserver.revision_log import RevisionLog
+from moxwell.embedded.apiserver.storage.errors import DiskFailed
+from moxwell.embedded.apiserver.storage.writer_thread import WriterThread
 from moxwell.errors import MoxwellError
 
 Publish = Callable[[StoredChange], None]
+T = TypeVar("T")
+NO_SPACE = "etcdserver: mvcc: database space exceeded"  # as kube-apiserver reports etcd's alarm
 
 
 class Committer:
@@ -30,13 +41,16 @@ class Committer:
         self._waiters: list[asyncio.Future[None]] = []
         self._in_flight: asyncio.Future[None] | None = None
         self._broken: MoxwellError | None = None
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="apiserver-commit") if log else None
+        self._thread = WriterThread("apiserver-commit") if log else None
 
     def put(
         self, group_resource: str, obj: dict[str, object], previous: ObjectRecord | None
     ) -> ObjectRecord:
-        """Stage an object and set its resource version."""
+        """Stage an object and set its resource version; refused above the quota."""
+        if self._log is not None and self._log.usage.alarm:
+            raise status_errors.unknown_error(NO_SPACE)
         record = self._set_revision(group_resource, obj)
+        limits.check_stored_size(record.body)
         self._stage(StoredChange(record, previous, deleted=False))
         return record
 
@@ -54,6 +68,9 @@ class Committer:
         revision = self._cache.head + 1
         meta = obj["metadata"]
         assert isinstance(meta, dict)
+        key = key_of(meta.get("namespace") or "", meta["name"])
+        if (damaged := self._cache.find_unreadable(group_resource, key)) and damaged.key == key:
+            raise status_errors.unreadable(damaged)
         meta["resourceVersion"] = str(revision)
         head = {
             "kind": obj["kind"],
@@ -88,7 +105,9 @@ class Committer:
             return
         rows = [change.row() for change in batch]
         loop = asyncio.get_running_loop()
-        self._in_flight = loop.run_in_executor(self._thread, self._log.commit, rows)
+        self._in_flight = asyncio.wrap_future(
+            self._thread.submit(partial(self._log.commit, rows)), loop=loop
+        )
         self._in_flight.add_done_callback(lambda done: self._batch_done(done, batch, waiters))
 
     def _batch_done(
@@ -127,12 +146,20 @@ class Committer:
             if not waiter.done():
                 waiter.set_exception(status_errors.storage_failed(str(error)))
 
+    async def run_with_log(self, work: Callable[[RevisionLog, WriterThread], T]) -> T | None:
+        """Run a job on the writer thread; without a log it does nothing."""
+        if self._log is None or self._thread is None:
+            return None
+        return await asyncio.wrap_future(
+            self._thread.submit(partial(work, self._log, self._thread))
+        )
+
     async def close(self) -> None:
         """Wait for the batch in flight and close the log."""
         while self._in_flight is not None or self._queue:
             await asyncio.wait([asyncio.ensure_future(self.wait_durable())])
         if self._thread is not None:
-            self._thread.shutdown(wait=True)
+            self._thread.close()
         if self._log is not None:
             self._log.close()
 

@@ -127,7 +127,8 @@ class GarbageCollector:
         key = f"{namespace}/{ref.get('name')}" if resources[0].namespaced else str(ref.get("name"))
         owner = self._core.cache.find_staged(resources[0].group_resource, key)
         if owner is None or owner.uid != ref.get("uid"):
-            return "dangling"
+            unknown = self._core.cache.is_unknown(resources[0].group_resource, key)
+            return "solid" if unknown else "dangling"
         if ref.get("blockOwnerDeletion") and FOREGROUND.encode() in owner.body:
             meta = owner.object()["metadata"]
             if meta.get("deletionTimestamp") and FOREGROUND in (meta.get("finalizers") or ()):

@@ -7,12 +7,12 @@ writes see them, so that writes in one commit build on each other.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
-from moxwell.embedded.apiserver.revision_log import LogRow
+from moxwell.embedded.apiserver.storage.rows import LogRow, RowName
 
 
 class _Owner(msgspec.Struct):
@@ -147,6 +147,46 @@ class ObjectCache:
         self._staged: dict[tuple[str, str], ObjectRecord | None] = {}
         self._owned: dict[str, dict[tuple[str, str], None]] = {}
         self._uids: dict[str, tuple[str, str]] = {}
+        self._unreadable: dict[tuple[str, str], RowName] = {}
+        self._lost: set[tuple[str, str]] = set()
+
+    # objects whose content is unknown
+
+    def set_unreadable(self, name: RowName) -> None:
+        """Remember an object whose stored content is damaged."""
+        self._unreadable[name.group_resource, name.key] = name
+        self.continue_after(name.revision)
+
+    def continue_after(self, revision: int) -> None:
+        """Give out only revisions after this one."""
+        self.revision = max(self.revision, revision)
+        self.head = max(self.head, self.revision)
+
+    def set_lost(self, names: Iterable[RowName]) -> None:
+        """Replace the set of objects that a repair gave up."""
+        self._lost = {(name.group_resource, name.key) for name in names}
+
+    def unreadable(self) -> tuple[RowName, ...]:
+        return tuple(self._unreadable[at] for at in sorted(self._unreadable))
+
+    def find_unreadable(self, group_resource: str, prefix: str = "") -> RowName | None:
+        """Find an object with this key prefix whose content is damaged."""
+        if not self._unreadable:
+            return None
+        return next(
+            (
+                name
+                for (at, key), name in sorted(self._unreadable.items())
+                if at == group_resource and key.startswith(prefix)
+            ),
+            None,
+        )
+
+    def is_unknown(self, group_resource: str, key: str) -> bool:
+        """Whether an object may have existed although no record of it does."""
+        return (group_resource, key) in self._unreadable or (group_resource, key) in self._lost
+
+    # records
 
     def table(self, group_resource: str) -> ObjectTable:
         """Return the committed records of one group resource."""

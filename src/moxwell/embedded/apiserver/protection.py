@@ -49,6 +49,8 @@ class ProtectionController:
         self._garbage.write(resource, record, obj)
 
     def _claimed(self, claim: ObjectRecord, obj: Object) -> bool:
+        if self._core.cache.find_unreadable("pods", f"{claim.namespace}/") is not None:
+            return True
         owners = {o["uid"] for o in obj["metadata"].get("ownerReferences") or ()}
         for record in self._core.cache.scan_staged("pods", f"{claim.namespace}/"):
             pod = record.object()

@@ -26,7 +26,7 @@ from moxwell.embedded.apiserver.crd.definitions import CrdRegistrar
 from moxwell.embedded.apiserver.deleter import Deleter
 from moxwell.embedded.apiserver.discovery import DiscoveryHandler
 from moxwell.embedded.apiserver.hooks import Hooks
-from moxwell.embedded.apiserver.object_cache import ObjectCache, ObjectRecord, StoredChange, encode
+from moxwell.embedded.apiserver.object_cache import ObjectCache, StoredChange, encode, key_of
 from moxwell.embedded.apiserver.openapi import OpenApiHandler
 from moxwell.embedded.apiserver.patcher import Patcher
 from moxwell.embedded.apiserver.protobuf import ProtobufDecoder
@@ -36,6 +36,8 @@ from moxwell.embedded.apiserver.representations import Representation, negotiate
 from moxwell.embedded.apiserver.request_info import ApiCall
 from moxwell.embedded.apiserver.resources import ResourceRegistry
 from moxwell.embedded.apiserver.revision_log import RevisionLog
+from moxwell.embedded.apiserver.storage.service import StorageService
+from moxwell.embedded.apiserver.storage.settings import StorageSettings
 from moxwell.embedded.apiserver.subresources import SubresourceHandler
 from moxwell.embedded.apiserver.watches import WatchCaches
 from moxwell.embedded.apiserver.writer import STATUS_LIKE, ResourceWriter, WriteResult
@@ -57,6 +59,7 @@ class EmbeddedApiServer:
         path: Path | None = None,
         clock: Clock | None = None,
         hooks: Hooks | None = None,
+        storage: StorageSettings | None = None,
         max_pages: int | None = None,
         root_ca: str = "",
         token_key: SigningKey | None = None,
@@ -64,7 +67,8 @@ class EmbeddedApiServer:
     ) -> None:
         self._clock = clock or SystemClock()
         self._version = version
-        self._log = RevisionLog(path, max_pages=max_pages) if path is not None else None
+        limits = storage or StorageSettings()
+        self._log = RevisionLog(path, limits, max_pages=max_pages) if path else None
         cache = ObjectCache()
         watch_caches = WatchCaches(self._clock, lambda: cache.revision)
         committer = Committer(cache, self._log, self._on_commit)
@@ -78,6 +82,7 @@ class EmbeddedApiServer:
             model.BuiltinTypeData(),
         )
         self.tokens = ServiceAccountTokens(token_key or create_key(), cache, self._clock)
+        self.storage = StorageService(self._log, limits, cache, committer, self._clock)
         self._build(root_ca)
 
     def _build(self, root_ca: str) -> None:
@@ -114,29 +119,14 @@ class EmbeddedApiServer:
 
     async def start(self) -> None:
         """Load the log, register the CRDs and create the default objects."""
-        if self._log is not None:
-            self._load(self._log)
+        self.storage.load(self.core.watch_caches)
         self._definitions.load()
         await self._collector.start()
-
-    def _load(self, log: RevisionLog) -> None:
-        core = self.core
-        core.watch_caches.start(log.floor())
-        last: dict[tuple[str, str], ObjectRecord] = {}
-        for row in log.read():
-            record = ObjectRecord(row.group_resource, row.revision, row.body)
-            place = (row.group_resource, row.key)
-            change = StoredChange(record, last.get(place), deleted=row.deleted)
-            core.cache.load(change)
-            if row.revision > log.floor():
-                core.watch_caches.watch_cache(row.group_resource).append(change)
-            if row.deleted:
-                last.pop(place, None)
-            else:
-                last[place] = record
+        self.storage.start()
 
     async def stop(self) -> None:
         """End watches, finish commits and close the file."""
+        await self.storage.stop()
         await self._collector.stop()
         self.core.watch_caches.end()
         await self.core.committer.close()
@@ -152,12 +142,6 @@ class EmbeddedApiServer:
         trace: TracebackType | None,
     ) -> None:
         await self.stop()
-
-    def get_or_set(self, name: str, default: bytes) -> bytes:
-        """
-        Return a named value stored with the data (a CA key, for example); in memory, ``default``.
-        """
-        return self._log.get_or_set(name, default) if self._log is not None else default
 
     def _on_commit(self, change: StoredChange) -> None:
         self._definitions.on_change(change)
@@ -180,7 +164,7 @@ class EmbeddedApiServer:
         target = request_info.parse_path(request.path)
         if target is None:
             self.authorizer.authorize_path(request)
-            return self._serve_non_resource(request)
+            return await self.storage.handle(request) or self._serve_non_resource(request)
         call = self._resolve(request, target)
         self.authorizer.authorize(call)
         try:
@@ -256,6 +240,7 @@ class EmbeddedApiServer:
             raise status_errors.method_not_allowed()
         if call.resource.deprecated:
             call.warnings.append(call.resource.deprecated)
+        self._check_readable(call)
         include = call.query.get("includeObject", "")
         accept = call.request.headers.get("accept", "")
         representation = negotiate(accept, call.resource, include, self.core.now())
@@ -270,6 +255,14 @@ class EmbeddedApiServer:
             case "delete" | "deletecollection":
                 return await self._delete(call, representation)
         return await self._write(call, representation)
+
+    def _check_readable(self, call: ApiCall) -> None:
+        """Refuse requests that a damaged object is part of, as kube-apiserver does."""
+        namespace = call.namespace if call.resource.namespaced else ""
+        prefix = key_of(namespace, call.name) if call.name or namespace else ""
+        damaged = self.core.cache.find_unreadable(call.resource.group_resource, prefix)
+        if damaged is not None and (not call.name or damaged.key == prefix):
+            raise status_errors.unreadable(damaged)
 
     async def _write(self, call: ApiCall, representation: Representation) -> requests.Response:
         outcome = self._stage_write(call)

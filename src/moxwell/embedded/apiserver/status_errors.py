@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from moxwell.embedded.apiserver.storage.rows import RowName
 from moxwell.errors import Terminal
 
 
@@ -53,6 +54,14 @@ class StatusError(Terminal):
         if self.details is not None:
             body["details"] = self.details
         return {**body, "code": self.code}
+
+
+SHOWN = 200  # characters of an input that an error repeats
+
+
+def shortened(text: str) -> str:
+    """Shorten an input that an error repeats."""
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
 def qualified(plural: str, group: str) -> str:
@@ -220,6 +229,11 @@ def internal(message: str) -> StatusError:
     text = f"Internal error occurred: {message}"
     details = {"causes": [{"message": message}]}
     return StatusError(500, "InternalError", text, details=details)
+
+
+def unreadable(name: RowName) -> StatusError:
+    """The stored object is damaged; it is neither served nor overwritten."""
+    return internal(f"the stored object {name} is damaged: stop Moxwell and run `moxwell repair`")
 
 
 def storage_failed(message: str) -> StatusError:
