@@ -76,7 +76,7 @@ def test_an_annotation_retains_the_disk(tmp_path: Path) -> None:
         await kube.create(volume_object(other), VOLUMES)
         for volume in (retained, other):
             await calls.delete(env.controller, volume)
-        assert env.volumes("ceph") == ["vm-9999-pvc-1"]
+        assert env.volumes("ceph") == [retained.volume_id.rpartition("/")[2]]
 
     run_scenario(tmp_path, scenario)
 
@@ -167,7 +167,9 @@ def test_an_interrupted_migration_is_resumed(tmp_path: Path, root: bool) -> None
         moved = found["spec"]["csi"]["volumeHandle"]
         assert moved.startswith("r1/r1-h1/local-lvm/vm-")
         assert env.content(moved) == content
-        assert (await kube.get(CLAIMS, "data", "default"))["spec"]["volumeName"] == "pvc-1"
+        assert (await kube.get(CLAIMS, "data", "default"))["spec"]["volumeName"] == pv["metadata"][
+            "name"
+        ]
         assert await calls.attach(env.controller, csi.Volume(volume_id=moved), 102)
         assert env.all_disks() == [moved.split("/", 2)[2].replace("/", ":", 1)]
         assert len(env.helper_vms()) == (0 if root else 1)

@@ -8,9 +8,11 @@ import pytest
 
 from moxwell.csi import native_snapshots
 from moxwell.csi.controller import ControllerService
+from moxwell.csi.driver import DriverSettings
 from moxwell.csi.errors import FailedPrecondition, Incompatible
 from moxwell.csi.garbage import collect
 from moxwell.csi.ids import get_volume
+from moxwell.csi.ownership import ForeignVolume
 from moxwell.csi.wire import csi_pb2 as csi
 from moxwell.errors import Invalid, Missing
 from moxwell.lab.proxmox.state import SimVolume
@@ -25,11 +27,17 @@ COPIED = ("local", "local-zfs", "nfs", "drbd")
 REGIONS = ("r1", "r2")
 
 
-def run_scenario(folder: Path, scenario: Scenario, *, root: bool = False) -> None:
+def run_scenario(
+    folder: Path,
+    scenario: Scenario,
+    *,
+    root: bool = False,
+    settings: DriverSettings | None = None,
+) -> None:
     async def run() -> None:
         env = CsiEnvironment(folder)
         env.as_root = root
-        async with env.running():
+        async with env.running(settings=settings):
             await scenario(env, env.controller)
         await env.close()
 
@@ -352,8 +360,9 @@ def test_only_abandoned_helper_vms_are_collected(tmp_path: Path) -> None:
         clone = await made(control, "pvc-2", "local-lvm", source=calls.of_volume(retained))
         idle = get_volume((await made(control, "pvc-3", "local-lvm")).volume_id)
         left = get_volume((await made(control, "pvc-4", "local-lvm")).volume_id)
-        await driver.helper_vms.ensure(region, idle)
-        helper_vm = await driver.helper_vms.ensure(region, left)
+        tenant = await driver.ownership.key()
+        await driver.helper_vms.ensure(region, idle, tenant=tenant)
+        helper_vm = await driver.helper_vms.ensure(region, left, tenant=tenant)
         await native_snapshots.create(
             region, helper_vm, "clone-0123456789abcdef", "Temporary, for a clone."
         )
@@ -384,7 +393,7 @@ def test_a_snapshot_of_proxmox_csi_plugin_is_listed_restored_and_deleted(tmp_pat
         await calls.delete(control, back)
         nothing_left(env)
 
-    run_scenario(tmp_path, scenario)
+    run_scenario(tmp_path, scenario, settings=DriverSettings(own_by_prefix=True))
 
 
 def test_a_guest_with_a_reused_vmid_keeps_its_disks(tmp_path: Path) -> None:
@@ -399,7 +408,7 @@ def test_a_guest_with_a_reused_vmid_keeps_its_disks(tmp_path: Path) -> None:
         shelf = env.world().storages["local-lvm"].volumes_on("r1-h0")
         name = f"vm-{vmid}-disk-0"
         shelf[name] = SimVolume(name, "raw", "images", GIB, vmid=vmid)
-        with pytest.raises(FailedPrecondition, match=str(vmid)):
+        with pytest.raises(ForeignVolume, match=str(vmid)):
             await calls.delete(control, clone)
         assert name in shelf
 

@@ -15,6 +15,7 @@ import pytest
 
 from moxwell.api.kinds import Resource
 from moxwell.app.tenant_storage import TenantStorage
+from moxwell.csi.controller import ControllerService
 from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.embedded.controllermanager.resources import (
     CSI_NODES,
@@ -50,8 +51,8 @@ PATIENCE_SECONDS = 180
 class Tenant:
     """A tenant with two nodes, on guests 101 and 102 of region r1."""
 
-    def __init__(self, stage: CsiEnvironment, kube: Kube) -> None:
-        self.stage, self.kube = stage, kube
+    def __init__(self, stage: CsiEnvironment, kube: Kube, controller: ControllerService) -> None:
+        self.stage, self.kube, self.controller = stage, kube, controller
 
     async def create(self, body: Json, at: Any) -> Json:
         return await self.kube.create(body, at)
@@ -147,12 +148,13 @@ async def tenant(folder: Path) -> AsyncIterator[Tenant]:
     async with EmbeddedApiServer(clock=stage.clock) as store, stage.running(regions=("r1",)):
         runtime = assemble(store, stage.clock, ManagerSettings(elect=False, identity="test"))
         runtime.manager.add(scheduler(runtime.kube, runtime.manager.caches))
-        TenantStorage(stage.driver.regions, stage.clock).add(runtime)
+        storage = TenantStorage(stage.driver.regions, stage.clock)
+        storage.add(runtime)
         kube = Kube(store)
         tasks = [asyncio.create_task(runtime.manager.run())]
         tasks += [asyncio.create_task(_node(stage, kube, vmid)) for vmid in (101, 102)]
         try:
-            one = Tenant(stage, kube)
+            one = Tenant(stage, kube, ControllerService(storage.driver(runtime)))
             await one.until("nodes are ready", lambda: _ready(kube))
             yield one
         finally:
@@ -432,7 +434,7 @@ def test_a_pod_does_not_use_an_ephemeral_claim_that_it_does_not_own(tmp_path: Pa
 def test_an_available_volume_is_bound_when_a_pod_uses_the_claim(tmp_path: Path) -> None:
     async def story() -> None:
         async with tenant(tmp_path) as one:
-            created = await calls.create(one.stage.controller, "pvc-old", "local-lvm", zone="r1-h1")
+            created = await calls.create(one.controller, "pvc-old", "local-lvm", zone="r1-h1")
             await one.storage_class("bare", "WaitForFirstConsumer", provisioner=NO_PROVISIONER)
             spec = {
                 "accessModes": ["ReadWriteOnce"],

@@ -142,14 +142,14 @@ class Instance:
             for task in others:
                 task.cancel()
 
-    def info(self) -> InstanceInfo:
-        """What commands need to reach this instance."""
+    def info(self, pid: int) -> InstanceInfo:
+        """What commands need to reach this instance; ``pid`` is the process that ends it."""
         ports = self.runtime.manager.ports
         return InstanceInfo(
             name=self.state.name,
             mode=self.mode,
             version=moxwell.__version__,
-            pid=os.getpid(),
+            pid=pid,
             api=self.api.url,
             dashboard=self.dashboard,
             metrics=f"http://127.0.0.1:{ports['health']}" if "health" in ports else "",

@@ -17,7 +17,7 @@ from moxwell.csi.attach_queue import GuestQueues
 from moxwell.csi.attachments import AttachmentIndex
 from moxwell.csi.controller import ControllerService
 from moxwell.csi.driver import Driver
-from moxwell.csi.journal import ConfigMapJournal
+from moxwell.csi.journal import ConfigMapJournal, MemoryJournal, VolumeJournal
 from moxwell.csi.wire import csi_pb2 as csi
 from moxwell.embedded.controllermanager.storage import setup
 from moxwell.embedded.controllermanager.storage.plugin import (
@@ -122,8 +122,9 @@ class InProcessPlugin:
 class TenantStorage:
     """Adds storage to tenant runtimes; one object per process."""
 
-    def __init__(self, regions: Regions, clock: Clock) -> None:
-        self._regions, self._clock = regions, clock
+    def __init__(self, regions: Regions, clock: Clock, record: VolumeJournal | None = None) -> None:
+        """``record`` keeps what proves volumes of earlier versions; tenants cannot write it."""
+        self._regions, self._clock, self._record = regions, clock, record or MemoryJournal()
         self._attachments, self._queues = AttachmentIndex(), GuestQueues(clock)
 
     def driver(self, runtime: Runtime) -> Driver:
@@ -134,6 +135,7 @@ class TenantStorage:
             self._clock,
             kube=runtime.kube,
             journal=ConfigMapJournal(runtime.kube, JOURNAL_NAMESPACE, name),
+            record=self._record,
         )
         return replace(driver, attachments=self._attachments, queues=self._queues)
 
@@ -147,5 +149,6 @@ class TenantStorage:
             runtime.kube, self._regions, driver.settings.name
         )
         manager.add(Loop(name=storage_classes.NAME, reconciler=classes, per_shard=1))
+        manager.add_loop("csi.earlier", lambda: driver.ownership.earlier.run(self._clock))
         if driver.persistent_volumes.recorder is not None:
             manager.add_loop("csi.events", driver.persistent_volumes.recorder.run)

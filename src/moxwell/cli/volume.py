@@ -126,8 +126,11 @@ async def _tenant(stack: AsyncExitStack, kube: "Kube", namespace: str, name: str
 
 
 @asynccontextmanager
-async def _driver(scope: VolumeScope, name: str, kube: "Kube | None") -> "AsyncIterator[Driver]":
+async def _driver(
+    scope: VolumeScope, name: str, kube: "Kube | None", *, every_tenant: bool = False
+) -> "AsyncIterator[Driver]":
     import asyncio
+    from dataclasses import replace
 
     from moxwell.clock import SystemClock
     from moxwell.csi import driver as drivers
@@ -137,7 +140,7 @@ async def _driver(scope: VolumeScope, name: str, kube: "Kube | None") -> "AsyncI
 
     clock = SystemClock()
     regions = Regions(scope.regions, clock)
-    settings = settings_of(scope.text, name)
+    settings = replace(settings_of(scope.text, name), every_tenant=every_tenant)
     journal = ConfigMapJournal(kube, "kube-system", name) if kube is not None else None
     csi_driver = drivers.assemble(regions, clock, settings=settings, kube=kube, journal=journal)
     runner = asyncio.create_task(regions.run())
@@ -163,7 +166,7 @@ def list_(
     async def run() -> list[dict[str, Any]]:
         async with _open_scope(config, kubeconfig, cluster, name) as scope:
             any_cluster = next(iter(scope.clusters.values()), None)
-            async with _driver(scope, driver, any_cluster) as csi_driver:
+            async with _driver(scope, driver, any_cluster, every_tenant=True) as csi_driver:
                 return await _rows(csi_driver, scope, driver, only=bool(cluster))
 
     _quiet()
@@ -266,7 +269,7 @@ def delete(
         async with _open_scope(config, kubeconfig, "", name) as scope:
             await _refuse_if_used(scope, driver, volume)
             any_cluster = next(iter(scope.clusters.values()), None)
-            async with _driver(scope, driver, any_cluster) as csi_driver:
+            async with _driver(scope, driver, any_cluster, every_tenant=True) as csi_driver:
                 with acting("cli volume delete", volume):
                     await _delete_volume(csi_driver, volume)
 

@@ -30,6 +30,7 @@ class CloneRequest:
 
     name: str  # of the volume or snapshot that it becomes
     mark: Mark
+    tenant: str
     source: VolumeId
     features: StorageFeatures
     snapshot: str = ""  # of the source; empty: its current content
@@ -62,6 +63,7 @@ class CloneRequest:
     def description(self) -> str:
         what = "snapshot" if self.tag != COPY_TAG else "volume"
         return self.mark.describe(
+            f"csi-tenant={self.tenant}\n"
             f"Owns the disk of a Kubernetes {what}; never started. Do not remove it by hand.\n"
             f"csi-name={self.name}\ncsi-source={self.source_id}\ncsi-size={self.size}\n"
             f"csi-made={self.created}\ncsi-by={self.method}"
@@ -74,10 +76,17 @@ async def create(driver: Driver, region: Region, request: CloneRequest) -> Helpe
 
 
 async def find(driver: Driver, region: Region, mark: Mark) -> HelperVM | None:
-    """The finished clone with an owner mark."""
+    """The finished clone with an owner mark; raises ForeignVolume if another tenant has it."""
     if await driver.helper_vms.is_pending(mark):
         return None
-    return await driver.helper_vms.find(region, mark)
+    return await _find_own(driver, region, mark)
+
+
+async def _find_own(driver: Driver, region: Region, mark: Mark) -> HelperVM | None:
+    found = await driver.helper_vms.find(region, mark)
+    if found is not None:
+        await driver.ownership.refuse_vm(region, found)
+    return found
 
 
 async def _create(driver: Driver, region: Region, request: CloneRequest) -> HelperVM:
@@ -96,11 +105,13 @@ async def _create(driver: Driver, region: Region, request: CloneRequest) -> Help
 
 
 async def _clone(driver: Driver, region: Region, request: CloneRequest) -> HelperVM:
-    found = await driver.helper_vms.find(region, request.mark)
+    found = await _find_own(driver, region, request.mark)
     if found is not None:
         return found
     async with driver.helper_vms.lock(request.source):
-        source_vm = await driver.helper_vms.ensure(region, request.source, request.host)
+        source_vm = await driver.helper_vms.ensure(
+            region, request.source, request.host, tenant=request.tenant
+        )
         if request.temporary_snapshot:
             await native_snapshots.create(
                 region, source_vm, request.temporary_snapshot, "Temporary, for a clone."

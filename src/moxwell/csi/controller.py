@@ -138,7 +138,7 @@ class ControllerService:
 
     async def _read_volume(self, text: str) -> tuple[VolumeId, int]:
         volume = get_volume(text)
-        region = await self._driver.region(volume.region)
+        region = await self._driver.own(volume)
         return volume, (await self._driver.read_disk(region, volume)).size
 
     async def list_volumes(self, request: csi.ListVolumesRequest) -> csi.ListVolumesResponse:

@@ -45,13 +45,13 @@ class CreatedVolume:
 
 
 def file_name(
-    driver: Driver, location: StorageLocation, name: str, params: VolumeParameters
+    owner: int, location: StorageLocation, request: "CreateVolumeOptions", tenant: str
 ) -> str:
-    """The name of a volume's disk on a storage."""
+    """The name of a volume's disk on a storage; earlier versions had no tenant key in it."""
     is_file = location.storage.type in FILE_TYPES
-    extension = f".{params.text('storageFormat')}" if is_file else ""
+    extension = f".{request.params.text('storageFormat')}" if is_file else ""
     linstor = location.storage.type == "drbd"
-    return disk_name(driver.settings.owner, name, extension=extension, linstor=linstor)
+    return disk_name(owner, request.name, tenant=tenant, extension=extension, linstor=linstor)
 
 
 async def create(driver: Driver, request: CreateVolumeOptions) -> CreatedVolume:
@@ -65,7 +65,7 @@ async def create(driver: Driver, request: CreateVolumeOptions) -> CreatedVolume:
     if found is not None:
         return _created(request, found[0], found[1])
     location = topology.choose_locations(regions, request.params, request.topology, size)[0]
-    name = file_name(driver, location, request.name, request.params)
+    name = file_name(driver.settings.owner, location, request, await driver.ownership.key())
     volume = VolumeId(location.region.name, location.volume_id_host, location.storage.name, name)
     disk = await driver.disks.allocate(location.region, location.host, volume, size)
     return _created(request, location, disk)
@@ -74,13 +74,14 @@ async def create(driver: Driver, request: CreateVolumeOptions) -> CreatedVolume:
 async def _find(
     driver: Driver, request: CreateVolumeOptions, locations: Sequence[StorageLocation]
 ) -> tuple[StorageLocation, DiskInfo] | None:
-    """The existing disk of a volume with its current size."""
-    for location in locations:
-        name = file_name(driver, location, request.name, request.params)
+    """The existing disk of a volume with its current size; that of an earlier version counts."""
+    keys = (await driver.ownership.key(), "")
+    for location, key in ((location, key) for key in keys for location in locations):
+        name = file_name(driver.settings.owner, location, request, key)
         known = await driver.disks.find(
             location.region, location.storage.name, [location.volume_id_host], name
         )
-        if known is not None:
+        if known is not None and (key or await driver.ownership.owns(location.region, known.id)):
             if driver.helper_vms.is_deleted(location.region, known.id):
                 raise Incompatible(f"{known.id} is deleted but kept for its snapshots")
             try:
@@ -106,6 +107,11 @@ async def delete(driver: Driver, text: str) -> None:
     region = await driver.region(volume.region)
     if volume.host and volume.host not in region.inventory.hosts:
         raise Missing(f"host {volume.host} of {text} does not exist in region {region.name}")
+    try:
+        await driver.own(volume)
+    except Missing:
+        return  # deleted by an earlier call
+    await driver.ownership.refuse_static(region, volume)
     await driver.attachments.sync(region)
     attachment = driver.attachments.find(volume)
     if attachment is not None and attachment.slot:

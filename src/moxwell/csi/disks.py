@@ -58,13 +58,13 @@ class DiskStore:
 
     async def find_by_prefix(
         self, region: Region, storage: str, hosts: Iterable[str], prefix: str
-    ) -> DiskInfo | None:
-        """A disk whose file name has a prefix, on any of the hosts."""
+    ) -> tuple[DiskInfo, ...]:
+        """The disks whose file names have a prefix, on any of the hosts."""
+        found: list[DiskInfo] = []
         for host in hosts:
-            for name, disk in (await self._listed(region, host, storage)).items():
-                if name.startswith(prefix):
-                    return disk
-        return None
+            listed = await self._listed(region, host, storage)
+            found += [disk for name, disk in listed.items() if name.startswith(prefix)]
+        return tuple(found)
 
     async def _listed(self, region: Region, host: str, storage: str) -> dict[str, DiskInfo]:
         key = (region.name, host, storage)

@@ -18,7 +18,8 @@ from moxwell.csi.full_copies import CopyJobs
 from moxwell.csi.helper_vms import HelperVM, HelperVMs
 from moxwell.csi.ids import VolumeId
 from moxwell.csi.journal import MemoryJournal, VolumeJournal
-from moxwell.csi.nodes import NodeLookup
+from moxwell.csi.nodes import GuestCheck, NodeLookup
+from moxwell.csi.ownership import EarlierVolumes, ForeignVolume, TenantIdentity, VolumeOwnership
 from moxwell.csi.pvc import PersistentVolumes
 from moxwell.csi.singleflight import SingleFlight
 from moxwell.csi.snapshot_index import SnapshotIndex
@@ -39,6 +40,10 @@ class DriverSettings:
     name: str = NAME
     owner: int = OWNER  # the VMID in disk names; no guest has it
     helper_vmids: tuple[int, int] = (10_000, 99_999)
+    tenant: str = ""  # empty: the UID of the namespace kube-system
+    static_volumes: tuple[str, ...] = ()  # patterns of volume ids that the driver did not create
+    own_by_prefix: bool = False  # own every disk with the VMID and without a tenant key
+    every_tenant: bool = False  # own the volumes of all tenants; for commands of the operator
 
     def __post_init__(self) -> None:
         if not 100 < self.owner <= 999_999_999:
@@ -58,6 +63,7 @@ class Driver:
     disks: DiskStore
     copies: CopyJobs
     helper_vms: HelperVMs
+    ownership: VolumeOwnership
     clone_tasks: SingleFlight[HelperVM] = field(default_factory=SingleFlight)
     snapshot_index: SnapshotIndex = field(default_factory=SnapshotIndex)
     attachments: AttachmentIndex = field(default_factory=AttachmentIndex)
@@ -70,6 +76,16 @@ class Driver:
             await region.inventory.refresh()
         if not region.inventory.synced:
             raise Unreachable(f"region {name} is unreachable: {region.inventory.health.error}")
+        return region
+
+    async def own(self, volume: VolumeId) -> Region:
+        """The region of a volume of this tenant; raises ForeignVolume, or Missing without disk."""
+        region = await self.region(volume.region)
+        try:
+            await self.ownership.prove(region, volume)
+        except ForeignVolume:
+            await self.disks.read(region, volume)
+            raise
         return region
 
     async def all_regions(self) -> list[Region]:
@@ -109,22 +125,46 @@ def assemble(
     settings: DriverSettings | None = None,
     kube: Kube | None = None,
     journal: VolumeJournal | None = None,
+    record: VolumeJournal | None = None,
+    guests: GuestCheck | None = None,
     instance: str = "moxwell-csi",
 ) -> Driver:
-    """Build a driver; without a journal, its entries are kept in memory."""
+    """
+    Build a driver; without a journal, its entries are kept in memory.
+
+    ``record`` keeps what proves volumes of earlier versions; it defaults to the journal, which is
+    right where users of the cluster cannot write the driver's namespace.
+    """
     settings = settings or DriverSettings()
     journal = journal or MemoryJournal()
     disks = DiskStore(settings.owner)
+    helper_vms = HelperVMs(settings.name, settings.owner, settings.helper_vmids, journal)
     return Driver(
         regions,
         clock,
         settings,
         journal,
         PersistentVolumes(kube, clock, driver=settings.name, instance=instance),
-        NodeLookup(regions, kube),
+        NodeLookup(regions, kube, guests),
         disks,
         CopyJobs(regions, disks, journal),
-        HelperVMs(settings.name, settings.owner, settings.helper_vmids, journal),
+        helper_vms,
+        _ownership(settings, helper_vms, kube, record or journal),
         attachments=AttachmentIndex(clock),
         queues=GuestQueues(clock),
+    )
+
+
+def _ownership(
+    settings: DriverSettings, helper_vms: HelperVMs, kube: Kube | None, record: VolumeJournal
+) -> VolumeOwnership:
+    identity = TenantIdentity(settings.name, settings.tenant, kube)
+    return VolumeOwnership(
+        identity,
+        helper_vms,
+        EarlierVolumes(identity, kube, record),
+        owner=settings.owner,
+        static=lambda: settings.static_volumes,
+        by_prefix=settings.own_by_prefix,
+        every_tenant=settings.every_tenant,
     )

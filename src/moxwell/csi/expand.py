@@ -36,7 +36,7 @@ class ExpandResult:
 async def expand(driver: Driver, text: str, required: int, limit: int) -> ExpandResult:
     """Expand a volume now if it is attached, otherwise at the next attach."""
     volume = get_volume(text)
-    region = await driver.region(volume.region)
+    region = await driver.own(volume)
     size = sizes.choose_size(required, limit)
     await driver.attachments.sync(region)
     attachment = driver.attachments.find(volume)
@@ -91,7 +91,7 @@ async def modify(driver: Driver, text: str, given: Mapping[str, str]) -> None:
     """Change mutable parameters; invalid ones are rejected before anything changes."""
     check_mutable(given)
     volume = get_volume(text)
-    region = await driver.region(volume.region)
+    region = await driver.own(volume)
     await driver.attachments.sync(region)
     attachment = driver.attachments.find(volume)
     if attachment is None:

@@ -45,6 +45,8 @@ async def _collect_one(driver: Driver, region: Region, vmid: int) -> None:
     volume = find_volume(found.field("volume")) if found else None
     if found is None or volume is None:
         return  # a clone that still has its source's tags, or a foreign guest
+    if not await driver.ownership.owns_vm(region, found):
+        return
     async with driver.helper_vms.lock(volume):
         if driver.helper_vms.is_in_use(volume):
             return

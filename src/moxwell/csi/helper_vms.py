@@ -10,7 +10,7 @@ destroying a helper VM that only references a disk keeps the disk.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from uuid import NAMESPACE_URL, uuid5
@@ -122,6 +122,13 @@ class HelperVMs:
         """The owner mark derived from a name; the same name gives the same helper VM."""
         return Mark(str(uuid5(NAMESPACE_URL, f"{self._driver}/{region}/{name}")))
 
+    def is_marked_by_driver(self, region: Region, vm: "HelperVM") -> bool:
+        """Return whether the mark is the one that the driver derives from the name."""
+        name, source = vm.field("name"), vm.field("source")
+        moved = (f"moved/{source}/{host}" for host in region.inventory.hosts)
+        names = (name, f"snapshot/{name}", *moved)
+        return any(ownership.is_ours(vm.config, self.mark(region.name, n)) for n in names)
+
     def mark_of(self, volume: VolumeId) -> Mark:
         """The mark of the helper VM that references a volume."""
         return self.mark(volume.region, f"carrier/{volume}")  # the word is in stored marks
@@ -191,7 +198,9 @@ class HelperVMs:
 
     # ------------------------------------------------------------------ create
 
-    async def ensure(self, region: Region, volume: VolumeId, near: str = "") -> HelperVM:
+    async def ensure(
+        self, region: Region, volume: VolumeId, near: str = "", *, tenant: str
+    ) -> HelperVM:
         """The helper VM of a volume, created if missing; the caller holds the volume's lock."""
         found = await self.find_for(region, volume)
         if found is not None:
@@ -206,8 +215,8 @@ class HelperVMs:
         config: dict[str, str | int] = {
             "name": guest_name(f"csi-reference-{volume.name}"),
             "description": mark.describe(
-                f"Makes snapshots and clones of volume {volume} possible; never started.\n"
-                f"csi-volume={volume}"
+                f"csi-tenant={tenant}\ncsi-volume={volume}\n"
+                f"Makes snapshots and clones of volume {volume} possible; never started."
             ),
             "tags": mark.tags((HELPER_VM_TAG, REFERENCE_TAG)),
             "protection": 1,
@@ -224,7 +233,7 @@ class HelperVMs:
     async def create(self, region: Region, request: HelperVMRequest) -> HelperVM:
         """Create a helper VM, or return the one that an earlier attempt created."""
         key = HELPER_VM_KEY + request.mark.key
-        vmid = int((await self._journal.get(key)).get("vmid") or 0)
+        vmid = self._journalled(await self._journal.get(key))
         if vmid:
             earlier = await self._resume(region, request, vmid)
             if earlier is not None:
@@ -236,6 +245,12 @@ class HelperVMs:
         await self._perform(region, request, vmid)
         config = await region.reader.qemu.config(request.host, vmid)
         return await self._set_tags(region, request, HelperVM(vmid, request.host, config))
+
+    def _journalled(self, entry: Mapping[str, str]) -> int:
+        """The VMID in a journal entry; 0 if it is not one that the driver chooses."""
+        text = entry.get("vmid") or ""
+        vmid = int(text) if text.isdecimal() and len(text) < 10 else 0
+        return vmid if vmid in self._vmids else 0
 
     async def finish(self, mark: Mark) -> None:
         """Delete the journal entry of a helper VM that is complete."""

@@ -22,7 +22,11 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 _UNSAFE_SNAPSHOT = re.compile(r"[^A-Za-z0-9_-]+")
 _SNAPSHOT_NAME = re.compile(r"(?!clone-|s-|current$|pending$)[A-Za-z][A-Za-z0-9_-]{1,31}")
 _OWNER = re.compile(r"(?:.*/)?(?:vm|base)-(\d+)-[^/]+|pm-[0-9a-f]{8}_(\d+)")
-_SNAPSHOT = re.compile(r"vm-\d+-pvc-snap-(?P<name>.+)-(?P<source>[a-z2-7]{16})(?:\.\w+)?")
+_SNAPSHOT = re.compile(
+    r"vm-\d+-pvc-snap-(?P<name>.+)-(?P<source>[a-z2-7]{16})(?:-t[a-z2-7]{16})?(?:\.\w+)?"
+)
+_TENANT = re.compile(r"(?:vm|base)-\d+-.+-t([a-z2-7]{16})(?:\.(?:raw|qcow2|vmdk))?")
+TENANT_SUFFIX = 18  # characters of "-t" and a tenant key
 _GO_SNAPSHOT = re.compile(r"vm-\d+-snapshot-[0-9a-f-]{36}(?:\.\w+)?")
 _PROVIDER = re.compile(r"proxmox://(?P<region>[^/]+)/(?P<vmid>\d+)")
 
@@ -131,19 +135,49 @@ def safe_name(name: str, longest: int = LONGEST_NAME) -> str:
     return f"{cleaned[: longest - 17]}-{_short_hash(name)}"
 
 
-def disk_name(owner: int, name: str, *, extension: str = "", linstor: bool = False) -> str:
-    """``vm-9999-pvc-…``; LINSTOR rejects foreign names without ``-pvc-``."""
-    safe = safe_name(name)
+def disk_name(
+    owner: int, name: str, *, tenant: str = "", extension: str = "", linstor: bool = False
+) -> str:
+    """``vm-9999-pvc-…-t<tenant key>``; earlier versions had no tenant key.
+
+    LINSTOR rejects foreign names without ``-pvc-`` and names of more than 48 characters, so that a
+    hash replaces the volume's name there.
+    """
+    if linstor and tenant:
+        return f"vm-{owner}-pvc-{_short_hash(name)}{_suffix(tenant)}{extension}"
+    safe = safe_name(name, LONGEST_NAME - TENANT_SUFFIX if tenant else LONGEST_NAME)
     if linstor and not safe.startswith("pvc-"):
         safe = f"pvc-{safe}"
-    return f"vm-{owner}-{safe}{extension}"
+    return f"vm-{owner}-{safe}{_suffix(tenant)}{extension}"
 
 
-def snapshot_name(owner: int, name: str, source: str, *, extension: str = "") -> str:
+def _suffix(tenant: str) -> str:
+    return f"-t{tenant}" if tenant else ""
+
+
+def tenant_key(driver: str, tenant: str) -> str:
+    """The key of a driver's tenant, which is part of the names of its disks."""
+    return _short_hash(f"{driver}/{tenant}")
+
+
+def tenant_key_in(disk: str) -> str:
+    """The tenant key in a disk's name; empty if there is none."""
+    match = _TENANT.fullmatch(base_name(disk))
+    return match[1] if match else ""
+
+
+def volume_name(volume: VolumeId) -> str:
+    """The name of the volume in a disk's name without tenant key."""
+    return volume.name.removeprefix(f"vm-{volume.owner}-")
+
+
+def snapshot_name(
+    owner: int, name: str, source: str, *, tenant: str = "", extension: str = ""
+) -> str:
     """
     The disk name of a snapshot that is a full copy: its name and a hash of the source volume id.
     """
-    return f"{snapshot_prefix(owner, name)}{_short_hash(source)}{extension}"
+    return f"{snapshot_prefix(owner, name)}{_short_hash(source)}{_suffix(tenant)}{extension}"
 
 
 def snapshot_prefix(owner: int, name: str) -> str:

@@ -51,12 +51,13 @@ async def list_disks(driver: Driver) -> list[DiskInfo]:
     disks: list[DiskInfo] = []
     for region in await driver.all_regions():
         for host, storage in _storages(region):
-            disks += await driver.disks.list(region, host, storage)
-        disks += await _disks_of_helper_vms(region)
+            listed = await driver.disks.list(region, host, storage)
+            disks += [d for d in listed if await driver.ownership.owns(region, d.id)]
+        disks += await _disks_of_helper_vms(driver, region)
     return sorted(disks, key=lambda d: str(d.id))
 
 
-async def _disks_of_helper_vms(region: Region) -> list[DiskInfo]:
+async def _disks_of_helper_vms(driver: Driver, region: Region) -> list[DiskInfo]:
     """Replicated and cloned volumes, whose disks are owned by helper VMs."""
     found = []
     for guest in tuple(region.inventory.guests.values()):
@@ -68,7 +69,10 @@ async def _disks_of_helper_vms(region: Region) -> list[DiskInfo]:
         except (Missing, Unreachable) as error:
             log.info("helper VM skipped", guest=guest.vmid, error=str(error))
             continue
-        volume = HelperVM(guest.vmid, guest.host, config).volume_id(region)
+        vm = HelperVM(guest.vmid, guest.host, config)
+        if not await driver.ownership.owns_vm(region, vm):
+            continue
+        volume = vm.volume_id(region)
         if COPY_TAG not in tags:
             volume = replace(volume, host="")
         if volume.disk:
@@ -138,7 +142,7 @@ def _distinct(locations: Sequence[StorageLocation]) -> list[StorageLocation]:
 
 async def health(driver: Driver, volume: VolumeId) -> list[tuple[str, str]]:
     """The reasons why a volume is inaccessible, as (reason, message)."""
-    region = await driver.region(volume.region)
+    region = await driver.own(volume)
     up = region.inventory.hosts.get(volume.host)
     if volume.host and (up is None or not up.online):
         return [("HostDown", f"host {volume.host} of region {region.name} is offline")]

@@ -77,7 +77,33 @@ def settings_of(text: str, name: str) -> DriverSettings:
     owner = next((features[key] for key in VMID_KEYS if key in features), drivers.OWNER)
     if not isinstance(owner, int):
         raise Invalid("features.controllerVMID must be a number")
-    return DriverSettings(name=name, owner=owner)
+    return DriverSettings(
+        name=name,
+        owner=owner,
+        tenant=_text(features, "volumeTenant"),
+        static_volumes=_static_volumes(features.get("staticVolumes") or []),
+        own_by_prefix=features.get("ownVolumesByPrefix") is True,
+    )
+
+
+def _text(features: Mapping[str, Any], key: str) -> str:
+    value = features.get(key) or ""
+    if not isinstance(value, str):
+        raise Invalid(f"features.{key} must be a text")
+    return value
+
+
+def _static_volumes(given: object) -> tuple[str, ...]:
+    """Patterns of volume ids; each must name region and storage, so that none covers everything."""
+    patterns = given if isinstance(given, list) else [given]
+    for pattern in patterns:
+        parts = pattern.split("/", 3) if isinstance(pattern, str) else []
+        if len(parts) != 4 or "*" in parts[0] + parts[2] or not (parts[0] and parts[2]):
+            raise Invalid(
+                "features.staticVolumes: an entry has the form region/zone/storage/disk with "
+                f"wildcards in zone and disk only, not {pattern!r}"
+            )
+    return tuple(patterns)
 
 
 def _journal(options: ControllerOptions, kube: Kube | None) -> VolumeJournal:
@@ -128,6 +154,7 @@ async def run_controller(
         group.create_task(check_permissions(regions))
         group.create_task(driver.attachments.rescan(regions, clock))
         group.create_task(run_forever(driver))
+        group.create_task(driver.ownership.earlier.run(clock))
         if driver.persistent_volumes.recorder is not None:
             group.create_task(driver.persistent_volumes.recorder.run())
         checks = {"proxmox": lambda: any_reachable(regions)}

@@ -74,7 +74,8 @@ class Migration:
             entry = await self._prepare(namespace, name, host)
             await self._driver.journal.put(key, entry)
         source = get_volume(entry["source"])
-        region = await self._driver.region(source.region)
+        region = await self._driver.own(source)
+        await self._driver.ownership.refuse_static(region, source)
         if "target" not in entry:
             target = await self._copy(region, source, entry["host"])
             entry = {**entry, "target": str(target)}
@@ -101,7 +102,7 @@ class Migration:
             raise FailedPrecondition(f"claim {namespace}/{name} is not bound to a volume")
         pv = await self._kube.get(VOLUMES, bound)
         source = get_volume(pv["spec"]["csi"]["volumeHandle"])
-        region = await self._driver.region(source.region)
+        region = await self._driver.own(source)
         if not source.host:
             raise FailedPrecondition(
                 f"{source} is on shared storage, which every host of its region has"
@@ -131,6 +132,7 @@ class Migration:
         request = CloneRequest(
             source.name,
             self._driver.helper_vms.mark(region.name, f"moved/{source}/{host}"),
+            await self._driver.ownership.key(),
             source,
             features,
             linked=features.independent_clones,

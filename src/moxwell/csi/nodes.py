@@ -8,14 +8,14 @@ annotation or the system UUID of the Node identifies it.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from moxwell.api.kinds import Resource
 from moxwell.csi.ids import NodeId, parse_node
 from moxwell.csi.topology import REGION
 from moxwell.errors import Missing
 from moxwell.kube.client import Kube
-from moxwell.pve.regions import Regions
+from moxwell.pve.regions import Region, Regions
 
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 INSTANCE_ID_ANNOTATION = "proxmox.sinextra.dev/instance-id"
@@ -30,11 +30,22 @@ class NodeGuest:
     uuid: str = ""  # the system UUID that the Node reports
 
 
+class GuestCheck(Protocol):
+    """Decides whether a guest may be a node of the cluster that the driver serves."""
+
+    async def refuse_foreign(self, region: Region, vmid: int) -> None:
+        """Raise a Denied error for a guest of another owner."""
+        ...
+
+
 class NodeLookup:
     """Resolves node ids and remembers the id by which each guest was addressed."""
 
-    def __init__(self, regions: Regions, kube: Kube | None = None) -> None:
-        self._regions, self._kube = regions, kube
+    def __init__(
+        self, regions: Regions, kube: Kube | None = None, guests: GuestCheck | None = None
+    ) -> None:
+        """``guests`` checks every guest; without it the Node objects are trusted."""
+        self._regions, self._kube, self._guests = regions, kube, guests
         self._ids: dict[tuple[str, int], str] = {}
 
     async def find(self, text: str) -> NodeGuest:
@@ -45,6 +56,8 @@ class NodeLookup:
             raise Missing(
                 f"node {text} is in region {node_guest.region!r}, which is not configured"
             )
+        if self._guests is not None:
+            await self._guests.refuse_foreign(self._regions[node_guest.region], node_guest.vmid)
         self._ids[(node_guest.region, node_guest.vmid)] = text
         return node_guest
 

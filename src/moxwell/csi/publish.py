@@ -36,7 +36,7 @@ class PublishVolumeOptions:
 async def publish(driver: Driver, request: PublishVolumeOptions) -> dict[str, str]:
     """Attach a volume; returns the publish context, by which the node finds the disk."""
     volume = get_volume(request.volume)
-    region = await driver.region(volume.region)
+    region = await driver.own(volume)
     node = await driver.nodes.find(request.node)
     if node.region != volume.region:
         raise FailedPrecondition(
@@ -137,13 +137,23 @@ async def unpublish(driver: Driver, text: str, node: str) -> None:
         return
     region = await driver.region(volume.region)
     vmid = await _guest_to_detach(driver, region, volume, node)
-    if vmid is None:
+    if vmid is None or not await _is_attached(driver, region, volume, vmid):
         return
+    await driver.ownership.prove(region, volume)
     try:
         await driver.queues.submit(region, vmid, DetachRequest(volume.volid))
     except NodeNotFound:
         driver.attachments.remove_guest(region.name, vmid)
     driver.attachments.remove(volume, vmid)
+
+
+async def _is_attached(driver: Driver, region: Region, volume: VolumeId, vmid: int) -> bool:
+    """Return False only for a foreign volume that the guest does not have; reads only."""
+    if await driver.ownership.owns(region, volume):
+        return True
+    await driver.attachments.sync(region)
+    attachment = driver.attachments.find(volume)
+    return attachment is not None and attachment.vmid == vmid
 
 
 async def _guest_to_detach(

@@ -60,7 +60,8 @@ async def create(
     _check_zones(location, zones)
     region, mark = location.region, driver.helper_vms.mark(location.region.name, name)
     vm = await _ensure_vm(driver, region, location.host, name, mark)
-    volume = VolumeId(region.name, "", location.storage.name, disk_name(vm.vmid, name))
+    disk_file = await _disk_file(driver, vm, name)
+    volume = VolumeId(region.name, "", location.storage.name, disk_file)
     disk = await driver.disks.allocate(region, vm.host, volume, size, owner=vm.vmid)
     await _add_disk(region, vm, disk.id, mark)
     targets = [z for z in zones if z != vm.host]
@@ -75,6 +76,12 @@ async def create(
     zone_names = sorted({region.zone_of(h) for h in (vm.host, *targets)})
     segments = tuple({REGION: region.name, ZONE: z} for z in zone_names)
     return CreatedVolume(disk.id, disk.size, segments, params.context)
+
+
+async def _disk_file(driver: Driver, vm: HelperVM, name: str) -> str:
+    """The name of the disk; a helper VM of an earlier version has one without tenant key."""
+    used = vm.volid.partition(":")[2]
+    return used or disk_name(vm.vmid, name, tenant=await driver.ownership.key())
 
 
 def _check_zones(location: StorageLocation, zones: Sequence[str]) -> None:
@@ -92,10 +99,13 @@ async def _ensure_vm(driver: Driver, region: Region, host: str, name: str, mark:
     """The helper VM of a replicated volume, created if missing."""
     await region.inventory.refresh()
     found = await driver.helper_vms.find(region, mark)
+    if found is not None:
+        await driver.ownership.refuse_vm(region, found)
     if found is None:
         config: dict[str, str | int] = {
             "name": guest_name(f"csi-{name}"),
             "description": mark.describe(
+                f"csi-tenant={await driver.ownership.key()}\n"
                 f"Owns the disk of a replicated Kubernetes volume; never started.\ncsi-name={name}"
             ),
             "tags": mark.tags((HELPER_VM_TAG, REPLICA_TAG)),

@@ -27,7 +27,7 @@ async def create(driver: Driver, request: CreateVolumeOptions) -> CreatedVolume:
     size = sizes.choose_size(request.required_bytes, request.limit_bytes)
     snapshot = find_snapshot(request.source)
     source = snapshot.volume if snapshot else get_volume(request.source)
-    region = await driver.region(source.region)
+    region = await driver.own(source)
     mark = driver.helper_vms.mark(region.name, request.name)
     found = await clones.find(driver, region, mark)
     if found is not None:
@@ -43,6 +43,7 @@ async def create(driver: Driver, request: CreateVolumeOptions) -> CreatedVolume:
     clone = CloneRequest(
         request.name,
         mark,
+        await driver.ownership.key(),
         source,
         features,
         snapshot=snapshot.snapname if snapshot else "",

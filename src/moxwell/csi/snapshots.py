@@ -60,7 +60,7 @@ async def create(
 ) -> SnapshotInfo:
     """Return the existing snapshot of a name, or create it."""
     volume = get_volume(source)
-    region = await driver.region(volume.region)
+    region = await driver.own(volume)
     disk = await driver.read_disk(region, volume)
     found = await _find(driver, region, name)
     if found is not None:
@@ -100,6 +100,7 @@ async def _find(driver: Driver, region: Region, name: str) -> SnapshotInfo | Non
     """A native snapshot or clone of this name; copies by root are looked up by storage."""
     record = await driver.snapshot_index.find(region, name)
     if record is not None:
+        await driver.ownership.prove(region, record.id.volume)
         return from_record(record)
     vm = await clones.find(driver, region, _mark(driver, region, name))
     return from_copy(region, vm) if vm is not None else None
@@ -124,7 +125,8 @@ async def _create_native(driver: Driver, region: Region, name: str, disk: DiskIn
         f"A Kubernetes volume snapshot.\ncsi-name={name}\ncsi-source={volume}\ncsi-size={disk.size}"
     )
     async with driver.helper_vms.lock(volume):
-        vm = await driver.helper_vms.ensure(region, volume)
+        tenant = await driver.ownership.key()
+        vm = await driver.helper_vms.ensure(region, volume, tenant=tenant)
         await native_snapshots.create(region, vm, snapname, description)
         rows = await list_native_snapshots(region, vm.host, vm.vmid)
     found = next((row for row in rows if row.snapname == snapname), None)
@@ -141,6 +143,7 @@ async def _create_clone(
     request = CloneRequest(
         name,
         _mark(driver, region, name),
+        await driver.ownership.key(),
         disk.id,
         features,
         tag=SNAPSHOT_TAG,
@@ -168,7 +171,10 @@ async def _find_root_copy(
 ) -> DiskInfo | None:
     hosts = {_zone(volume, params), volume.host}
     prefix = snapshot_prefix(driver.settings.owner, name)
-    return await driver.disks.find_by_prefix(region, volume.storage, hosts, prefix)
+    for disk in await driver.disks.find_by_prefix(region, volume.storage, hosts, prefix):
+        if await driver.ownership.owns(region, disk.id):
+            return disk
+    return None
 
 
 async def _create_root_copy(
@@ -181,7 +187,8 @@ async def _create_root_copy(
         raise Incompatible(f"snapshot {name} exists with another source")
     is_file = storage_type(region, volume) in FILE_TYPES
     extension = f".{volume.disk.rpartition('.')[2]}" if is_file else ""
-    file = snapshot_name(owner, name, source, extension=extension)
+    tenant = await driver.ownership.key()
+    file = snapshot_name(owner, name, source, tenant=tenant, extension=extension)
     target = VolumeId(region.name, zone, volume.storage, f"{owner}/{file}" if is_file else file)
     if known is None and not params.while_attached:
         await refuse_if_in_use(driver, region, volume)
@@ -222,6 +229,10 @@ async def delete(driver: Driver, text: str) -> None:
     if volume is None:
         return None
     region = await driver.region(volume.region)
+    try:
+        await driver.own(volume)
+    except Missing:
+        return None  # deleted by an earlier call
     if driver.helper_vms.is_owner(volume):
         return await _delete_clone(driver, region, volume)
     if is_snapshot_disk(volume.disk):
@@ -233,6 +244,10 @@ async def delete(driver: Driver, text: str) -> None:
 
 async def _delete_native(driver: Driver, snapshot: SnapshotId) -> None:
     region = await driver.region(snapshot.volume.region)
+    try:
+        await driver.own(snapshot.volume)
+    except Missing:
+        return  # its helper VM does not exist either
     async with driver.helper_vms.lock(snapshot.volume):
         vm = await driver.helper_vms.find_for(region, snapshot.volume)
         if vm is not None:
@@ -258,13 +273,15 @@ async def list_snapshots(
     """All snapshots, those of a source volume, or one; sorted by id."""
     found = await _list_root_copies(driver)
     for region in await driver.all_regions():
-        found += [from_record(r) for r in await driver.snapshot_index.refresh(region)]
-        found += await _list_clones(region)
+        for record in await driver.snapshot_index.refresh(region):
+            if await driver.ownership.owns(region, record.id.volume):
+                found.append(from_record(record))
+        found += await _list_clones(driver, region)
     rows = [s for s in found if source in ("", s.source) and snapshot_id in ("", str(s.id))]
     return sorted(rows, key=lambda s: str(s.id))
 
 
-async def _list_clones(region: Region) -> list[SnapshotInfo]:
+async def _list_clones(driver: Driver, region: Region) -> list[SnapshotInfo]:
     found = []
     for guest in region.inventory.guests.values():
         if SNAPSHOT_TAG in guest.tags:
@@ -273,7 +290,9 @@ async def _list_clones(region: Region) -> list[SnapshotInfo]:
             except (Missing, Unreachable) as error:
                 log.info("snapshot skipped", guest=guest.vmid, error=str(error))
                 continue
-            found.append(from_copy(region, HelperVM(guest.vmid, guest.host, config)))
+            vm = HelperVM(guest.vmid, guest.host, config)
+            if await driver.ownership.owns_vm(region, vm):
+                found.append(from_copy(region, vm))
     return found
 
 
