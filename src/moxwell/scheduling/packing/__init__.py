@@ -1,0 +1,20 @@
+"""
+Which pods go to which nodes, and which node claims are created for the rest. Pure.
+
+The decisions are those of Karpenter's provisioner (mode ``exact``). In flow a
+:class:`~moxwell.scheduling.packing.cluster.ClusterSnapshot` (node pools with instance types, nodes,
+bound pods, daemon sets) and pods; out flows a
+:class:`~moxwell.scheduling.packing.results.SchedulingResult`.
+
+| module | content |
+|---|---|
+| ``pods``, ``nodes``, ``instance_types``, ``cluster`` | the input, as frozen values |
+| ``pod_parsing``, ``pod_volumes``, ``pod_validation`` | from Kubernetes objects to pods |
+| ``relaxation`` | the soft constraints of a pod, dropped one by one |
+| ``type_table`` | instance types as bit sets: bit *i* is type *i* of a catalogue |
+| ``topology_groups``, ``topology`` | spread, affinity and anti-affinity |
+| ``daemons``, ``templates`` | what a pool offers to a new node claim |
+| ``bins``, ``claims``, ``existing`` | where a pod can be placed, and the state of each place |
+| ``solver`` | the loop over pods |
+| ``results``, ``failures`` | the answer, with reasons as values; texts are built on demand |
+"""

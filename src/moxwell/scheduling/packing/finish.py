@@ -1,0 +1,97 @@
+"""From filled claims to planned ones: reservations, daemon requests, order and number of types."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from moxwell.scheduling.packing.claims import NewClaim
+from moxwell.scheduling.packing.cluster import SolverOptions
+from moxwell.scheduling.packing.failures import PlacementFailure, PodFailure
+from moxwell.scheduling.packing.results import PlannedClaim, SchedulingResult
+from moxwell.scheduling.requirement_sets import RequirementAlgebra, RequirementSet
+from moxwell.scheduling.requirements import LabelRequirement
+from moxwell.scheduling.resource_lists import smallest, total
+from moxwell.scheduling.well_known_labels import CAPACITY_TYPE, RESERVED
+
+
+@dataclass(frozen=True, slots=True)
+class MinValuesUnmet:
+    """The cheapest instance types do not cover the ``minValues`` of the pool."""
+
+    pool: str
+    labels: tuple[str, ...]
+
+    @property
+    def waits_for_reservation(self) -> bool:
+        return False
+
+    def __str__(self) -> str:
+        return (
+            "pod didn't schedule because NodePool couldn't meet minValues requirements, validating "
+            "minValues, minValues requirement is not met for label(s) "
+            f"(label(s)=[{' '.join(self.labels)}], NodePool={self.pool})"
+        )
+
+
+def finished(
+    algebra: RequirementAlgebra,
+    reservation_label: str,
+    options: SolverOptions,
+    claims: Iterable[NewClaim],
+    partial: SchedulingResult,
+) -> SchedulingResult:
+    """The result with its claims; pods of a claim that cannot be launched fail."""
+    planned: list[PlannedClaim] = []
+    failures = dict(partial.failures)
+    for claim in claims:
+        each = _planned(algebra, reservation_label, options, claim)
+        missing = _missing(each, options)
+        if not missing:
+            planned.append(each)
+            continue
+        unmet: PlacementFailure = MinValuesUnmet(each.pool, missing)
+        failures |= {p.uid: PodFailure(((each.pool, unmet),)) for p in each.pods}
+    return replace(partial, claims=tuple(planned), failures=failures)
+
+
+def _planned(
+    algebra: RequirementAlgebra, reservation_label: str, options: SolverOptions, claim: NewClaim
+) -> PlannedClaim:
+    table = claim.template.table
+    requirements = _with_reservations(algebra, reservation_label, claim)
+    ordered = table.cheapest_first(claim.options, requirements)
+    return PlannedClaim(
+        claim.template.pool.name,
+        tuple(claim.pods),
+        requirements,
+        ordered[: options.max_instance_types],
+        table,
+        total((*(dict(p.shape.requests) for p in claim.pods), daemon_requests(claim))),
+        claim.min_values_relaxed,
+        claim.passed_over,
+    )
+
+
+def _with_reservations(algebra: RequirementAlgebra, label: str, claim: NewClaim) -> RequirementSet:
+    if not claim.reserved:
+        return claim.requirements
+    held = frozenset(o.reservation for o in claim.reserved)
+    reserved = LabelRequirement(CAPACITY_TYPE, False, frozenset({RESERVED}))
+    wanted = algebra.with_requirement(claim.requirements, reserved)
+    return algebra.intersection(wanted, algebra.of((LabelRequirement(label, False, held),)))
+
+
+def daemon_requests(claim: NewClaim) -> dict[str, int]:
+    """What daemon pods request at least on any of the claim's types."""
+    least: dict[str, int] = {}
+    for group in claim.template.daemons:
+        if group.types & claim.options:
+            own = dict(group.requests)
+            least = smallest(least, own) if least else own
+    return least
+
+
+def _missing(claim: PlannedClaim, options: SolverOptions) -> tuple[str, ...]:
+    if options.best_effort_min_values or not claim.requirements.min_values:
+        return ()
+    mask = sum(1 << i for i in claim.options)
+    return tuple(sorted(claim.table.missing_values(mask, claim.requirements)))

@@ -1,0 +1,53 @@
+"""Instance types and their offerings, as a provider lists them for a node pool."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from moxwell.scheduling.packing.pods import Labels
+from moxwell.scheduling.requirements import LabelRequirement
+from moxwell.scheduling.resource_lists import HUGE_PAGES, MEMORY, less
+from moxwell.scheduling.well_known_labels import CAPACITY_TYPE, ZONE
+
+
+@dataclass(frozen=True, slots=True)
+class Offering:
+    """Where and how an instance type can be launched, and its price per hour."""
+
+    labels: Labels
+    price: float
+    available: bool = True
+    reservation: str = ""
+    reservation_capacity: int = 0
+
+    @property
+    def capacity_type(self) -> str:
+        return dict(self.labels).get(CAPACITY_TYPE, "")
+
+    @property
+    def zone(self) -> str:
+        return dict(self.labels).get(ZONE, "")
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceType:
+    """A shape of a machine; resources are in thousandths."""
+
+    name: str
+    capacity: Mapping[str, int] = field(hash=False)
+    overhead: Mapping[str, int] = field(hash=False)
+    requirements: tuple[LabelRequirement, ...]
+    offerings: tuple[Offering, ...]
+
+    @property
+    def allocatable(self) -> dict[str, int]:
+        """What pods can use; huge pages are taken from memory."""
+        result = less(self.capacity, self.overhead)
+        pages = sum(a for name, a in self.capacity.items() if name.startswith(HUGE_PAGES))
+        if pages and MEMORY in result:
+            result[MEMORY] = max(0, result[MEMORY] - pages)
+        return result
+
+    def offering_price(self, zone: str, capacity_type: str) -> float | None:
+        """The price of the first offering of a zone and capacity type."""
+        wanted = (zone, capacity_type)
+        return next((o.price for o in self.offerings if (o.zone, o.capacity_type) == wanted), None)

@@ -1,0 +1,63 @@
+"""The answer of the solver: new node claims, pods on existing nodes, and pods without a node."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from moxwell.scheduling.packing.failures import PlacementFailure, PodFailure
+from moxwell.scheduling.packing.instance_types import InstanceType
+from moxwell.scheduling.packing.pods import PodDemand
+from moxwell.scheduling.packing.type_table import TypeTable
+from moxwell.scheduling.requirement_sets import RequirementSet
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedClaim:
+    """
+    A node claim to create.
+
+    ``options`` are the instance types as numbers of ``table``, cheapest first. ``requests`` are in
+    thousandths and include daemon pods. ``passed_over`` says why pools that come earlier were not
+    used for the first pod.
+    """
+
+    pool: str
+    pods: tuple[PodDemand, ...]
+    requirements: RequirementSet
+    options: tuple[int, ...]
+    table: TypeTable
+    requests: Mapping[str, int]
+    min_values_relaxed: bool = False
+    passed_over: tuple[tuple[str, PlacementFailure], ...] = ()
+
+    @property
+    def instance_types(self) -> tuple[InstanceType, ...]:
+        return tuple(self.table.types[i] for i in self.options)
+
+    @property
+    def price(self) -> float:
+        """The price of the cheapest launchable offering of any option."""
+        return min(self.table.price(i, self.requirements) for i in self.options)
+
+    @property
+    def capacity_types(self) -> tuple[str, ...]:
+        """The capacity types of the launchable offerings."""
+        found = {
+            o.capacity_type
+            for i in self.options
+            for o in self.table.launchable(i, self.requirements)
+        }
+        return tuple(sorted(found))
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulingResult:
+    """Where each pod goes; ``existing`` maps node names to the pods added to them."""
+
+    claims: tuple[PlannedClaim, ...] = ()
+    existing: Mapping[str, tuple[PodDemand, ...]] = field(default_factory=dict)
+    failures: Mapping[str, PodFailure] = field(default_factory=dict)
+
+    @property
+    def price(self) -> float:
+        """The price of all new nodes per hour."""
+        return sum(c.price for c in self.claims)

@@ -1,0 +1,193 @@
+"""One run of the solver: the state of nodes, claims and topology while pods are placed."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from moxwell.api.core.nodes import Taint
+from moxwell.scheduling.packing.claim_order import ClaimOrder
+from moxwell.scheduling.packing.claims import ClaimPlacement, ClaimRules, NewClaim
+from moxwell.scheduling.packing.existing import ExistingBin
+from moxwell.scheduling.packing.failures import LimitsReached, PlacementFailure, PodFailure
+from moxwell.scheduling.packing.finish import finished
+from moxwell.scheduling.packing.pod_classes import PodClass, PodClasses
+from moxwell.scheduling.packing.pods import PodDemand
+from moxwell.scheduling.packing.reservations import ReservationLedger
+from moxwell.scheduling.packing.results import SchedulingResult
+from moxwell.scheduling.packing.templates import ClaimTemplate
+from moxwell.scheduling.packing.topology import Topology
+from moxwell.scheduling.requirement_sets import RequirementSet
+from moxwell.scheduling.resource_lists import NODES
+
+if TYPE_CHECKING:
+    from moxwell.scheduling.packing.solver import Solver
+
+
+class SolverRun:
+    """Places pods one at a time."""
+
+    def __init__(
+        self,
+        solver: "Solver",
+        pods: Sequence[PodDemand],
+        removed: frozenset[str],
+        held: frozenset[str],
+    ) -> None:
+        options = solver.options
+        uids = frozenset(p.uid for p in pods)
+        self._solver = solver
+        self._held = held
+        self._topology = Topology(solver.topology, uids, removed, options.ignore_preferences)
+        self._classes = PodClasses(
+            solver.algebra,
+            solver.axis,
+            self._topology,
+            options.ignore_preferences,
+            solver.tolerate_prefer_no_schedule,
+        )
+        self._nodes = [ExistingBin(b) for b in solver.nodes if b.node.name not in removed]
+        self._claims: list[NewClaim] = []
+        self._order = ClaimOrder()
+        types = (t for p in solver.snapshot.pools for t in p.instance_types)
+        self._reservations = ReservationLedger(types)
+        self._fit = ClaimRules(solver.rules, solver.axis, self._reservations, options)
+        self._limits = self._remaining_limits()
+        self._failures: dict[str, PodFailure] = {}
+        self._attached: set[int] = set()
+        self._prepare(pods)
+
+    def _prepare(self, pods: Sequence[PodDemand]) -> None:
+        """Create the topology groups of all pods before the first is placed."""
+        classes = dict.fromkeys(
+            self._classes.of(p.shape) for p in sorted(pods, key=lambda p: p.key)
+        )
+        for each in classes:
+            self._topology.inverse_owned(each.shape)
+            self._topology.owned(each.shape)
+        for each in classes:
+            self._attach(each)
+
+    def _attach(self, pod_class: PodClass) -> None:
+        if pod_class.number not in self._attached:
+            self._attached.add(pod_class.number)
+            self._classes.attach(pod_class)
+
+    def _remaining_limits(self) -> dict[str, dict[str, int]]:
+        """What the limits of each pool leave beside its existing nodes."""
+        left = {p.name: dict(p.limits) for p in self._solver.snapshot.pools}
+        for each in self._nodes:
+            node = each.base.node
+            limits = left.get(node.pool)
+            if limits:
+                for name in limits:
+                    limits[name] -= 1000 if name == NODES else node.capacity.get(name, 0)
+        return left
+
+    def schedule(self, pod: PodDemand) -> bool:
+        """Place a pod, dropping its soft constraints one by one; False if it fits nowhere."""
+        pod_class: PodClass | None = self._classes.of(pod.shape)
+        while pod_class is not None:
+            failure = self._place(pod, pod_class)
+            if failure is None:
+                self._failures.pop(pod.uid, None)
+                return True
+            self._failures[pod.uid] = failure
+            if failure.is_deferred:
+                break
+            pod_class = self._classes.relaxed(pod_class)
+            if pod_class is not None:
+                self._attach(pod_class)
+        return False
+
+    def _place(self, pod: PodDemand, pod_class: PodClass) -> PodFailure | None:
+        if self._to_existing(pod, pod_class) or self._to_claim(pod, pod_class):
+            return None
+        return self._to_new_claim(pod, pod_class)
+
+    def _to_existing(self, pod: PodDemand, pod_class: PodClass) -> bool:
+        free = pod.phase == "Pending" or pod.node_name in self._solver.deleting
+        for each in self._nodes:
+            if each.base.node.name in self._held and not free:
+                continue
+            found = each.fit(pod_class, self._solver.rules)
+            if isinstance(found, RequirementSet):
+                each.add(pod, pod_class.requests, found)
+                self._record(pod_class, each.base.host, each.base.taints, found)
+                return True
+        return False
+
+    def _to_claim(self, pod: PodDemand, pod_class: PodClass) -> bool:
+        for place, number in enumerate(self._order.sort()):
+            claim = self._claims[number]
+            found = self._fit.fit(claim, pod_class, relax_min_values=False)
+            if isinstance(found, ClaimPlacement):
+                self._add(claim, pod, pod_class, found)
+                self._order.grew(place)
+                return True
+        return False
+
+    def _to_new_claim(self, pod: PodDemand, pod_class: PodClass) -> PodFailure | None:
+        """Create a claim of the first pool that can; the failures of all pools if none can."""
+        failures: list[tuple[str, PlacementFailure]] = []
+        for template in self._solver.templates:
+            found = self._from_template(template, pod_class)
+            if isinstance(found, tuple):
+                claim, placement = found
+                claim.passed_over = tuple(failures)
+                self._claims.append(claim)
+                self._order.append(claim.number)
+                self._add(claim, pod, pod_class, placement)
+                self._charge(claim)
+                return None
+            failures.append((template.pool.name, found))
+            if found.waits_for_reservation:
+                break
+        return PodFailure(tuple(failures))
+
+    def _from_template(
+        self, template: ClaimTemplate, pod_class: PodClass
+    ) -> tuple[NewClaim, ClaimPlacement] | PlacementFailure:
+        limits = self._limits[template.pool.name]
+        if limits.get(NODES) == 0:
+            return LimitsReached(template.pool.name, nodes=True)
+        options = template.options & template.table.within(limits) if limits else template.options
+        if not options:
+            return LimitsReached(template.pool.name)
+        claim = NewClaim(len(self._claims), template, options, self._solver.axis.zero)
+        relax = self._solver.options.best_effort_min_values
+        found = self._fit.fit(claim, pod_class, relax)
+        return (claim, found) if isinstance(found, ClaimPlacement) else found
+
+    def _add(
+        self, claim: NewClaim, pod: PodDemand, pod_class: PodClass, placement: ClaimPlacement
+    ) -> None:
+        claim.add(pod, placement)
+        taints = claim.template.pool.taints
+        self._record(pod_class, claim.host, taints, placement.requirements)
+        if claim.template.table.reserved:
+            self._reservations.hold(claim.number, placement.reserved)
+
+    def _record(
+        self, pod_class: PodClass, host: str, taints: tuple[Taint, ...], found: RequirementSet
+    ) -> None:
+        groups = self._classes.recording_groups(pod_class)
+        if groups or pod_class.inverse_owned:
+            self._solver.rules.record(pod_class, groups, host, taints, found)
+
+    def _charge(self, claim: NewClaim) -> None:
+        """Charge the limits of a pool with the largest capacity among a claim's options."""
+        limits = self._limits[claim.template.pool.name]
+        if limits:
+            largest = claim.template.table.largest_capacity(claim.options, limits)
+            for name, amount in largest.items():
+                limits[name] -= amount
+
+    def result(self) -> SchedulingResult:
+        """The decisions so far."""
+        existing = {n.base.node.name: tuple(n.pods) for n in self._nodes if n.pods}
+        return finished(
+            self._solver.algebra,
+            self._solver.snapshot.rules.reservation,
+            self._solver.options,
+            self._claims,
+            SchedulingResult(existing=existing, failures=dict(self._failures)),
+        )

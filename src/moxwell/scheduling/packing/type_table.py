@@ -1,0 +1,196 @@
+"""
+The instance types of a pool as bit sets: bit *i* stands for type *i* of the catalogue.
+
+Questions are answered for all types at once: which are compatible with a requirement set and have
+an available offering for it, and which have room for a request. The table only remembers answers;
+the same question has the same answer.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from math import inf
+
+from moxwell.scheduling.packing.instance_types import InstanceType, Offering
+from moxwell.scheduling.packing.resource_axis import ResourceAxis, Vector
+from moxwell.scheduling.requirement_sets import RequirementAlgebra, RequirementSet
+from moxwell.scheduling.requirements import LabelRequirement
+from moxwell.scheduling.well_known_labels import RESERVED
+
+
+def bits(mask: int) -> Iterator[int]:
+    """The numbers of the set bits, ascending."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+@dataclass(frozen=True, slots=True)
+class OfferingGroup:
+    """Available offerings with the same labels: their requirements and the types that have one."""
+
+    requirements: RequirementSet
+    types: int
+
+
+class TypeTable:
+    """Instance types of one catalogue, indexed by requirement and by resource."""
+
+    def __init__(
+        self, types: tuple[InstanceType, ...], axis: ResourceAxis, algebra: RequirementAlgebra
+    ) -> None:
+        self.types = types
+        self.all = (1 << len(types)) - 1
+        self.offerings = tuple(
+            tuple((o, algebra.of_labels(o.labels)) for o in t.offerings) for t in types
+        )
+        self._algebra = algebra
+        self._by_key = _by_key(types)
+        self._groups = self._offering_groups()
+        self._levels = [
+            _levels([axis.vector(t.allocatable)[i] for t in types]) for i in range(len(axis.zero))
+        ]
+        self._capacities = _capacities(types)
+        self._positive = _mask(min(axis.vector(t.allocatable)) >= 0 for t in types)
+        self.reserved = _mask(
+            any(o.available and o.capacity_type == RESERVED for o in t.offerings) for t in types
+        )
+        self._key_masks: dict[LabelRequirement, int] = {}
+        self._compatible: dict[int, int] = {}
+        self._offered: dict[int, int] = {}
+
+    def _offering_groups(self) -> tuple[OfferingGroup, ...]:
+        masks: dict[int, int] = {}
+        sets: dict[int, RequirementSet] = {}
+        for index, offerings in enumerate(self.offerings):
+            for offering, wanted in offerings:
+                if offering.available:
+                    sets[wanted.number] = wanted
+                    masks[wanted.number] = masks.get(wanted.number, 0) | 1 << index
+        return tuple(OfferingGroup(sets[n], mask) for n, mask in masks.items())
+
+    def usable(self, requirements: RequirementSet) -> int:
+        """Types that are compatible and have an available compatible offering."""
+        return self.compatible(requirements) & self.offered(requirements)
+
+    def compatible(self, requirements: RequirementSet) -> int:
+        """Types whose own requirements do not conflict."""
+        found = self._compatible.get(requirements.number)
+        if found is None:
+            found = self.all
+            for each in requirements.entries.values():
+                found &= self._key_mask(each)
+            self._compatible[requirements.number] = found
+        return found
+
+    def _key_mask(self, wanted: LabelRequirement) -> int:
+        found = self._key_masks.get(wanted)
+        if found is None:
+            found = self.all
+            for own, mask in self._by_key.get(wanted.key, {}).items():
+                if own.conflicts(wanted):
+                    found &= ~mask
+            self._key_masks[wanted] = found
+        return found
+
+    def offered(self, requirements: RequirementSet) -> int:
+        """Types with an available offering that the requirements allow."""
+        found = self._offered.get(requirements.number)
+        if found is None:
+            found = 0
+            for group in self._groups:
+                if self.allows(requirements, group.requirements):
+                    found |= group.types
+            self._offered[requirements.number] = found
+        return found
+
+    def allows(self, requirements: RequirementSet, offering: RequirementSet) -> bool:
+        """Whether an offering with these requirements can serve a node claim."""
+        return not self._algebra.mismatches(requirements, offering, lenient=True)
+
+    def fitting(self, request: Vector) -> int:
+        """Types with room for the request."""
+        found = self._positive
+        for amount, (levels, masks) in zip(request, self._levels, strict=True):
+            if amount > 0:
+                found &= masks[bisect_left(levels, amount)]
+        return found
+
+    def within(self, limits: Mapping[str, int]) -> int:
+        """Types whose capacity does not exceed what is left of a pool's limits."""
+        found = self.all
+        for name, left in limits.items():
+            amounts = self._capacities.get(name)
+            if amounts is None:
+                found = found if left >= 0 else 0
+            elif left < max(amounts):
+                found &= _mask(a <= left for a in amounts)
+        return found
+
+    def largest_capacity(self, mask: int, names: Iterable[str]) -> dict[str, int]:
+        """The largest capacity of each resource among the types."""
+        chosen = tuple(bits(mask))
+        known = {n: self._capacities[n] for n in names if n in self._capacities}
+        return {name: max(amounts[i] for i in chosen) for name, amounts in known.items()}
+
+    def launchable(self, index: int, requirements: RequirementSet) -> Iterator[Offering]:
+        """The available offerings of a type that the requirements allow."""
+        for offering, own in self.offerings[index]:
+            if offering.available and self.allows(requirements, own):
+                yield offering
+
+    def price(self, index: int, requirements: RequirementSet) -> float:
+        """The price of the cheapest launchable offering; infinite if there is none."""
+        return min((o.price for o in self.launchable(index, requirements)), default=inf)
+
+    def cheapest_first(self, mask: int, requirements: RequirementSet) -> tuple[int, ...]:
+        """Types by price, then by their place in the catalogue."""
+        return tuple(sorted(bits(mask), key=lambda i: self.price(i, requirements)))
+
+    def value_counts(self, mask: int, requirements: RequirementSet) -> dict[str, int]:
+        """How many values of each label with ``minValues`` the types have."""
+        counts = {}
+        for each in requirements.min_values:
+            values: set[str] = set()
+            for own, types in self._by_key.get(each.key, {}).items():
+                if types & mask:
+                    values |= own.values
+            counts[each.key] = len(values)
+        return counts
+
+    def missing_values(self, mask: int, requirements: RequirementSet) -> dict[str, int]:
+        """The labels whose ``minValues`` the types do not cover, with the number they have."""
+        if not mask or not requirements.min_values:
+            return {}
+        least = {r.key: r.min_values or 0 for r in requirements.min_values}
+        found = self.value_counts(mask, requirements)
+        return {key: count for key, count in found.items() if count < least[key]}
+
+
+def _by_key(types: tuple[InstanceType, ...]) -> Mapping[str, Mapping[LabelRequirement, int]]:
+    result: dict[str, dict[LabelRequirement, int]] = {}
+    for index, each in enumerate(types):
+        own: dict[str, LabelRequirement] = {}
+        for r in each.requirements:
+            own[r.key] = r.intersection(own[r.key]) if r.key in own else r
+        for key, r in own.items():
+            masks = result.setdefault(key, {})
+            masks[r] = masks.get(r, 0) | 1 << index
+    return result
+
+
+def _capacities(types: tuple[InstanceType, ...]) -> dict[str, list[int]]:
+    names = {name for t in types for name in t.capacity}
+    return {name: [t.capacity.get(name, 0) for t in types] for name in names}
+
+
+def _levels(amounts: list[int]) -> tuple[list[int], list[int]]:
+    """Distinct amounts ascending, and for each the types that have at least as much."""
+    levels = sorted(set(amounts))
+    masks = [_mask(a >= level for a in amounts) for level in levels]
+    return levels, [*masks, 0]
+
+
+def _mask(flags: Iterator[bool]) -> int:
+    return sum(1 << i for i, flag in enumerate(flags) if flag)
