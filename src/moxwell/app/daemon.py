@@ -1,10 +1,11 @@
 """
-The daemon process: holds the lock, starts an instance, and stops it on SIGTERM or SIGINT.
+The daemon process: starts an instance and stops it on SIGTERM or SIGINT.
 
 On a signal the controllers finish their passes, then the API server closes, then the lab saves.
 """
 
 import asyncio
+import os
 import signal
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
@@ -15,15 +16,24 @@ from moxwell.app.launch_options import LaunchOptions
 from moxwell.app.standalone import Instance
 from moxwell.app.state_dir import StateDir
 from moxwell.clock import SystemClock
+from moxwell.embedded.controlplanes.processes import limits
 from moxwell.runtime import log as logging
 
 log = structlog.get_logger(__name__)
 
 
-async def run(options: LaunchOptions, environ: Mapping[str, str]) -> None:
-    """Run until a signal arrives; Busy if the instance runs already."""
+async def run(options: LaunchOptions, environ: Mapping[str, str], *, supervisor: int = 0) -> None:
+    """
+    Run until a signal arrives; Busy if the instance runs already.
+
+    ``supervisor`` is the PID of the parent that holds the lock; the daemon ends with it.
+    """
     state = StateDir(options.name, environ)
-    state.acquire()
+    if supervisor:
+        limits.end_with_parent(supervisor)
+        state.withdraw()  # a child that crashed has left it
+    else:
+        state.acquire()
     logging.configure(form="console")
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -32,7 +42,7 @@ async def run(options: LaunchOptions, environ: Mapping[str, str]) -> None:
     async with AsyncExitStack() as stack:
         stack.callback(state.withdraw)
         instance = await Instance.start(stack, state, SystemClock(), options)
-        state.publish(instance.info())
+        state.publish(instance.info(supervisor or os.getpid()))
         log.info("daemon started", name=options.name, mode=instance.mode)
         await instance.run(stopping)
     log.info("daemon stopped", name=options.name)

@@ -116,6 +116,11 @@ class StateDir:
         return self.folder / "daemon.log"
 
     @property
+    def restarts(self) -> Path:
+        """How often the daemon was restarted since the last ``moxwell up``."""
+        return self.folder / "restarts.json"
+
+    @property
     def launch_options(self) -> Path:
         """The options of the last ``moxwell up``."""
         return self.folder / "launch-options.json"
@@ -141,11 +146,14 @@ class StateDir:
         """Take the lock as the daemon of this instance; Busy if a daemon holds it."""
         self.create()
         self.check()
-        file = (self.folder / "lock").open("w")
+        file = (self.folder / "lock").open("a+")
         if not _acquire(file):
             file.close()
             raise Busy(f"instance {self.name!r} is running already")
         self._lock = file
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
         self.withdraw()  # a daemon that was killed has left it
         self._rename_old()
         write_private(self.folder / "format", f"{FORMAT}\n".encode())
@@ -168,6 +176,13 @@ class StateDir:
             return False
         with lock.open("r") as file:  # closing it releases the shared lock
             return not _flock(file, fcntl.LOCK_SH)
+
+    def holder(self) -> int:
+        """The PID of the process that holds the lock; 0 if none does."""
+        if not self.is_locked():
+            return 0
+        text = (self.folder / "lock").read_text()
+        return int(text) if text.isdigit() else 0
 
     def publish(self, info: InstanceInfo) -> None:
         """Write what the daemon serves."""

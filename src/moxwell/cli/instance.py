@@ -254,11 +254,12 @@ def down(
     """Stop Moxwell. Its state is kept, so that `moxwell up` continues with it."""
     state = connect.state(name)
     info = state.info()
-    if info is not None:
-        if purge and info.mode != "lab":
+    pid = info.pid if info is not None else state.holder()  # it starts, or starts again
+    if pid:
+        if purge and info is not None and info.mode != "lab":
             _refuse_purge(name)
-        os.kill(info.pid, signal.SIGTERM)
-        asyncio.run(_wait_stopped(state, info.pid))
+        os.kill(pid, signal.SIGTERM)
+        asyncio.run(_wait_stopped(state, pid))
         typer.echo(f"Moxwell {name} has stopped.")
     else:
         typer.echo(f"Moxwell {name} is not running.")
@@ -304,15 +305,20 @@ async def _wait_stopped(state: StateDir, pid: int) -> None:
 
 def status(name: Name = DEFAULT_NAME, output: Format = Output.TABLE) -> None:
     """Show the instance and its clusters."""
+    from moxwell.app.supervise import read_restarts
     from moxwell.cli import cluster_rows
 
     info = connect.info(name)
+    restarts = read_restarts(connect.state(name).restarts)
     rows = asyncio.run(cluster_rows.clusters(name))
     if output is not Output.TABLE:
-        show_value({"instance": msgspec.to_builtins(info), "clusters": rows}, output)
+        instance = msgspec.to_builtins(info) | {"restarts": msgspec.to_builtins(restarts)}
+        show_value({"instance": instance, "clusters": rows}, output)
         return
     regions = ", ".join(f"{r} ({len(h)} hosts)" for r, h in sorted(info.regions.items()))
     typer.echo(f"{info.mode} {info.name}, Moxwell {info.version}, since {info.started}")
+    if restarts.count:
+        typer.echo(f"restarts   {restarts.count}: it {restarts.last_exit} at {restarts.at}")
     typer.echo(f"regions    {regions}")
     typer.echo(f"api        {info.api}   KUBECONFIG={connect.state(name).kubeconfig}")
     typer.echo(f"dashboard  {_dashboard_link(name)}   (works once)")
@@ -323,14 +329,23 @@ def status(name: Name = DEFAULT_NAME, output: Format = Output.TABLE) -> None:
         typer.echo("No clusters yet: moxwell cluster create demo --nodes 3")
 
 
-def daemon(name: Name = DEFAULT_NAME) -> None:
+def daemon(
+    name: Name = DEFAULT_NAME,
+    supervisor: Annotated[
+        int, typer.Option("--supervisor", hidden=True, help="PID of the parent that restarts this.")
+    ] = 0,
+) -> None:
     """Run in the foreground with the options of the last `moxwell up`, which starts this."""
-    from moxwell.app import daemon as app
-
     state = connect.state(name)
-    options = launch_options.stored(state) or LaunchOptions(name=name)
     try:
-        asyncio.run(app.run(options, os.environ))
+        if not supervisor:
+            from moxwell.app import supervise
+
+            raise typer.Exit(asyncio.run(supervise.supervise(name, os.environ)))
+        from moxwell.app import daemon as app
+
+        options = launch_options.stored(state) or LaunchOptions(name=name)
+        asyncio.run(app.run(options, os.environ, supervisor=supervisor))
     except MoxwellError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(error.exit_code) from error
