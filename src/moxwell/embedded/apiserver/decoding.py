@@ -14,6 +14,7 @@ from moxwell.embedded.apiserver.object_cache import encode
 from moxwell.embedded.apiserver.request_info import ApiCall
 
 Object = dict[str, Any]
+MAX_REPORTED = 100  # unknown and duplicate fields in one response, as in Go
 
 
 class BodyDecoder:
@@ -72,6 +73,7 @@ class BodyDecoder:
 
     def report(self, call: ApiCall, fields: list[str], duplicates: int) -> None:
         """Raise for duplicate and unknown fields in strict mode, else add warnings."""
+        fields = fields[:MAX_REPORTED]
         texts = [
             f'duplicate field "{f}"' if at < duplicates else f'unknown field "{f}"'
             for at, f in enumerate(fields)

@@ -8,7 +8,8 @@ processes.
 
 from typing import Any
 
-from moxwell.embedded.apiserver import request_body, status_errors
+from moxwell.embedded.apiserver import request_body, status_errors, typed_bodies
+from moxwell.embedded.apiserver.builtin.go_types import GoTypes
 from moxwell.embedded.apiserver.core import ServerContext
 from moxwell.embedded.apiserver.object_cache import ObjectRecord
 from moxwell.embedded.apiserver.reader import matcher
@@ -202,17 +203,15 @@ def _finalizers(have: list[str], options: Object) -> list[str]:
     return have
 
 
-def decode_delete_options(call: ApiCall, from_protobuf: request_body.FromProtobuf) -> Object:
+def decode_delete_options(
+    call: ApiCall, from_protobuf: request_body.FromProtobuf, types: GoTypes
+) -> Object:
     """Decode DeleteOptions from body and query."""
     options: Object = {}
     if call.request.body.strip():
         kind = call.request.headers.get("content-type", "")
-        options = request_body.decode_body(call.request.body, kind, from_protobuf)
-        if options.get("kind", "DeleteOptions") != "DeleteOptions":
-            what = f'{options["kind"]} in version "{options.get("apiVersion", "")}"'
-            raise status_errors.bad_request(
-                f"{what} cannot be handled as a DeleteOptions: unknown conversion"
-            )
+        given = request_body.decode_body(call.request.body, kind, from_protobuf)
+        options = typed_bodies.decode_delete_options(types, given)
     if "propagationPolicy" in call.query:
         options["propagationPolicy"] = call.query["propagationPolicy"]
     if "gracePeriodSeconds" in call.query:

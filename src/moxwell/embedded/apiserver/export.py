@@ -15,7 +15,7 @@ import msgspec
 import yaml
 
 from moxwell.api.requests import Handler, Request
-from moxwell.embedded.apiserver.request_body import PlainLoader
+from moxwell.embedded.apiserver.yaml_input import PlainLoader
 from moxwell.errors import Invalid, Unreachable
 
 Object = dict[str, Any]

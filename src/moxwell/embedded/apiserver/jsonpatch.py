@@ -5,9 +5,15 @@ The document may be modified in place; callers pass a copy.
 """
 
 import copy
+import re
 from typing import Any
 
+import msgspec
+
+from moxwell.embedded.apiserver import limits
 from moxwell.errors import Invalid
+
+_INDEX = re.compile(r"-?[0-9]{1,18}")
 
 
 class PatchFailed(Invalid):
@@ -31,9 +37,27 @@ def apply_json_patch(document: Any, operations: Any) -> Any:
     """Apply all operations of a JSON patch, or none."""
     if not isinstance(operations, list):
         raise PatchFailed("json: cannot unmarshal object into Go value of type jsonpatch.Patch")
+    if len(operations) > limits.MAX_PATCH_OPERATIONS:
+        raise limits.too_large(
+            "The allowed maximum operations in a JSON patch is"
+            f" {limits.MAX_PATCH_OPERATIONS}, got {len(operations)}"
+        )
+    copied = 0
     for operation in operations:
+        if isinstance(operation, dict) and operation.get("op") == "copy":
+            copied += _copied_size(document, operation)
+            if copied > limits.MAX_COPIED:
+                raise PatchFailed(
+                    "Unable to complete the copy, the accumulated size increase of copy is"
+                    f" {copied}, exceeding the limit {limits.MAX_COPIED}"
+                )
         document = _run(document, operation)
     return document
+
+
+def _copied_size(document: Any, operation: Any) -> int:
+    source = _get(document, _pointer(operation.get("from")), "copy operation does not apply")
+    return len(msgspec.json.encode(source))
 
 
 def _run(document: Any, operation: Any) -> Any:
@@ -51,7 +75,10 @@ def _run(document: Any, operation: Any) -> Any:
             return operation["value"] if not path else _set(document, path, operation["value"])
         case "move" | "copy":
             source = _pointer(operation.get("from"))
-            value = copy.deepcopy(_get(document, source, f"{op} operation does not apply"))
+            value = _get(document, source, f"{op} operation does not apply")
+            value = copy.deepcopy(value) if op == "copy" else value
+            if op == "move" and path[: len(source)] == source and len(path) > len(source):
+                raise PatchFailed("move operation does not apply: the target is in the source")
             document = _remove(document, source) if op == "move" else document
             return _add(document, path, value)
         case "test":
@@ -61,7 +88,9 @@ def _run(document: Any, operation: Any) -> Any:
 
 def _pointer(text: Any) -> list[str]:
     if not isinstance(text, str) or (text and not text.startswith("/")):
-        raise PatchFailed(f"Unable to decode the path {text!r}")
+        raise PatchFailed("Unable to decode the path")
+    if text.count("/") > limits.MAX_DEPTH:
+        raise limits.TooDeep
     return [part.replace("~1", "/").replace("~0", "~") for part in text.split("/")[1:]]
 
 
@@ -81,7 +110,7 @@ def _get(document: Any, path: list[str], problem: str) -> Any:
 
 
 def _index(part: str, size: int) -> int | None:
-    if not part.lstrip("-").isdigit():
+    if not _INDEX.fullmatch(part):
         return None
     at = int(part)
     at = at + size if at < 0 else at
@@ -100,7 +129,7 @@ def _add(document: Any, path: list[str], value: Any) -> Any:
     parent, last = _parent(document, path, "add"), path[-1]
     if isinstance(parent, dict):
         parent[last] = value
-    elif isinstance(parent, list) and (last == "-" or last.lstrip("-").isdigit()):
+    elif isinstance(parent, list) and (last == "-" or _INDEX.fullmatch(last)):
         at = len(parent) if last == "-" else int(last)
         if not 0 <= at <= len(parent):
             raise PatchFailed(f"Unable to access invalid index: {at}: invalid index referenced")

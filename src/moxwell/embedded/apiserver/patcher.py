@@ -6,9 +6,13 @@ A patch turns the current object into a new one, which the writer stores like an
 
 from typing import Any
 
-import msgspec
-
-from moxwell.embedded.apiserver import jsonpatch, request_body, status_errors, strategic_merge
+from moxwell.embedded.apiserver import (
+    jsonpatch,
+    limits,
+    request_body,
+    status_errors,
+    strategic_merge,
+)
 from moxwell.embedded.apiserver.apply import schema_check, tracking
 from moxwell.embedded.apiserver.core import ServerContext
 from moxwell.embedded.apiserver.object_cache import ObjectRecord, encode, key_of
@@ -45,6 +49,7 @@ class Patcher:
         record = self._writer.current_record(call)
         old = self._writer.current(call, record)
         new = self._patched(call, kind, self._writer.current(call, record))
+        limits.check_value(new, max_depth=limits.MAX_PATCHED_DEPTH)
         return self.finish(call, record, old, new)
 
     def finish(self, call: ApiCall, record: ObjectRecord, old: Object, new: Object) -> WriteResult:
@@ -89,18 +94,8 @@ class Patcher:
             raise status_errors.unknown_error(str(error)) from None
 
     def _read(self, call: ApiCall, kind: str) -> Any:
-        try:
-            patch = msgspec.json.decode(call.request.body)
-        except msgspec.DecodeError:
-            text = "error decoding patch: unexpected end of JSON input"
-            raise status_errors.bad_request(text) from None
-        found = (
-            "array"
-            if isinstance(patch, list)
-            else "object"
-            if isinstance(patch, dict)
-            else "string"
-        )
+        patch = request_body.decode_patch(call.request.body)
+        found = request_body.json_kind(patch)
         wanted = "array" if kind == JSON_PATCH else "object"
         if found != wanted:
             go = "[]handlers.jsonPatchOp" if kind == JSON_PATCH else "map[string]interface {}"
@@ -111,9 +106,7 @@ class Patcher:
         return patch
 
     def _apply(self, call: ApiCall) -> WriteResult:
-        config = request_body.decode_yaml(call.request.body)
-        if not isinstance(config, dict):
-            config = {}
+        config = request_body.decode_apply(call.request.body)
         self._check_options(call, config)
         resource = call.resource
         key = key_of(call.namespace if resource.namespaced else "", call.name)
@@ -133,7 +126,11 @@ class Patcher:
                 "FieldValueRequired", "Required value: is required for apply patch", "fieldManager"
             )
             raise status_errors.invalid("PatchOptions", "meta.k8s.io", "", [cause])
-        if (config.get("metadata") or {}).get("managedFields"):
+        meta = config.get("metadata") or {}
+        if not isinstance(meta, dict):
+            kind = request_body.json_kind(meta)
+            raise status_errors.bad_request(f"metadata: expected an object, got a {kind}")
+        if meta.get("managedFields"):
             raise status_errors.bad_request("metadata.managedFields must be nil")
         version, kind = config.get("apiVersion") or "", config.get("kind") or ""
         if kind != resource.kind:
@@ -144,7 +141,7 @@ class Patcher:
                 f"Incorrect version specified in apply patch. Specified patch version: {version},"
                 f" expected: {resource.api_version}"
             )
-        name = (config.get("metadata") or {}).get("name")
+        name = meta.get("name")
         if not name:
             raise status_errors.bad_request(
                 f"the name of the object ({call.name} based on URL) was undeterminable: name"

@@ -7,18 +7,19 @@ non-pointer zero values; the decoder of the kind drops those that JSON omits.
 """
 
 import base64
-import json
+import math
 import struct
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from moxwell.embedded.apiserver import status_errors
+from moxwell.embedded.apiserver import json_input, limits, status_errors
 from moxwell.embedded.apiserver.builtin.kinds import KINDS
 from moxwell.embedded.apiserver.builtin.model import BuiltinTypeData
 from moxwell.errors import Invalid
 
 MAGIC = b"k8s\x00"
+MAX_SHOWN = 200  # characters of an error
 _EXTRA = {
     ("policy/v1", "Eviction"): "k8s.io/api/policy/v1.Eviction",
     ("autoscaling/v1", "Scale"): "k8s.io/api/autoscaling/v1.Scale",
@@ -64,6 +65,8 @@ def fields(data: bytes) -> Iterator[tuple[int, Wire]]:
                 at += size
             case 1 | 5 as kind:
                 size = 8 if kind == 1 else 4
+                if at + size > len(data):
+                    raise MalformedProtobuf("unexpected EOF")
                 yield tag >> 3, data[at : at + size]
                 at += size
             case kind:
@@ -71,6 +74,8 @@ def fields(data: bytes) -> Iterator[tuple[int, Wire]]:
 
 
 def signed(value: Wire) -> int:
+    if isinstance(value, bytes) and len(value) > 8:
+        raise MalformedProtobuf("a number was expected, a message was found")
     number = value if isinstance(value, int) else int.from_bytes(value, "little")
     return number - (1 << 64) if number >= 1 << 63 else number
 
@@ -111,7 +116,7 @@ def _int_or_string(value: Wire) -> int | str:
 
 def _raw(value: Wire) -> Any:
     found = next((_bytes(v) for number, v in fields(_bytes(value)) if number == 1), b"")
-    return json.loads(found) if found else None
+    return json_input.decode(found) if found else None
 
 
 def _strings(value: Wire) -> list[str]:
@@ -145,10 +150,13 @@ class ProtobufDecoder:
 
     def decode(self, body: bytes) -> dict[str, Any]:
         """Decode the object of a body."""
+        limits.check_body_size(body)
         try:
-            return self._decode(body)
-        except (MalformedProtobuf, ValueError, OverflowError, OSError, struct.error) as error:
-            raise status_errors.bad_request(f"proto: {error}") from None
+            found = self._decode(body)
+            limits.check_value(found)
+        except (Invalid, ValueError, OverflowError, OSError, struct.error) as error:
+            raise status_errors.bad_request(f"proto: {str(error)[:MAX_SHOWN]}") from None
+        return found
 
     def _decode(self, body: bytes) -> dict[str, Any]:
         if not body.startswith(MAGIC):
@@ -166,9 +174,9 @@ class ProtobufDecoder:
         name = _DELETE if kind == "DeleteOptions" else self._types.get((version, kind))
         if name is None:
             raise MalformedProtobuf(f"no kind {kind!r} is registered for version {version!r}")
-        return {**self._message(name, raw), "apiVersion": version, "kind": kind}
+        return {**_Messages(self.plan).message(name, raw), "apiVersion": version, "kind": kind}
 
-    def _plan(self, name: str) -> dict[int, tuple[str, str]]:
+    def plan(self, name: str) -> dict[int, tuple[str, str]]:
         """Map field numbers to JSON name (empty: inlined) and type name."""
         if name not in self._plans:
             rows = self._tables.types.table[name]
@@ -179,17 +187,36 @@ class ProtobufDecoder:
             }
         return self._plans[name]
 
-    def _message(self, name: str, data: bytes) -> dict[str, Any]:
+
+class _Messages:
+    """Decodes the messages of one body, and counts their fields and depth."""
+
+    def __init__(self, plan: Callable[[str], dict[int, tuple[str, str]]]) -> None:
+        self._plan = plan
+        self._fields = self._depth = 0
+
+    def message(self, name: str, data: bytes) -> dict[str, Any]:
+        """Decode a message."""
+        self._depth += 1
+        if self._depth > limits.MAX_DEPTH:
+            raise MalformedProtobuf("exceeded max depth")
         plan, made = self._plan(name), dict[str, Any]()
-        for number, value in fields(data):
+        for number, value in self._counted(data):
             if number not in plan:
                 continue
             json_name, word = plan[number]
             if not json_name:
-                made |= self._message(word.lstrip("*@"), _bytes(value))
+                made |= self.message(word.lstrip("*@"), _bytes(value))
             else:
                 self._put(made, json_name, word.removeprefix("*"), value)
+        self._depth -= 1
         return made
+
+    def _counted(self, data: bytes) -> Iterator[tuple[int, Wire]]:
+        for found in fields(data):
+            self._fields += 1
+            limits.check_values(self._fields)
+            yield found
 
     def _put(self, made: dict[str, Any], name: str, word: str, value: Wire) -> None:
         if word.startswith("["):
@@ -211,36 +238,44 @@ class ProtobufDecoder:
         while at < len(data):
             value, at = varint(data, at)
             found.append(signed(value))
+            self._fields += 1
+            limits.check_values(self._fields)
         return found
 
     def _value(self, word: str, value: Wire) -> Any:
         word = word.removeprefix("*")
         if word.startswith("@"):
-            return self._message(word[1:], _bytes(value))
+            return self.message(word[1:], _bytes(value))
         if word in _SIMPLE:
             return _SIMPLE[word](value)
         if word in ("OrArray", "OrBool", "OrStrings"):
             return self._either(word, _bytes(value))
         if word.startswith("["):
-            return [self._value(word[1:], v) for number, v in fields(_bytes(value)) if number == 1]
+            return [
+                self._value(word[1:], v)
+                for number, v in self._counted(_bytes(value))
+                if number == 1
+            ]
         if word == "float":
             return _float(_bytes(value))
         return signed(value)
 
     def _either(self, word: str, data: bytes) -> Any:
-        found = list(fields(data))
+        found = list(self._counted(data))
         schema = 2 if word == "OrBool" else 1
         one = next((v for number, v in found if number == schema), None)
         if one is not None:
-            return self._message(_PROPS, _bytes(one))
+            return self.message(_PROPS, _bytes(one))
         if word == "OrBool":
             return any(v for number, v in found if number == 1)
         items = [_bytes(v) for number, v in found if number == 2]
         return [
-            item.decode() if word == "OrStrings" else self._message(_PROPS, item) for item in items
+            item.decode() if word == "OrStrings" else self.message(_PROPS, item) for item in items
         ]
 
 
 def _float(value: bytes) -> float:
     found: float = struct.unpack("<d", value)[0]
+    if math.isnan(found) or math.isinf(found):
+        raise MalformedProtobuf(f"unsupported value: {found}")
     return int(found) if found.is_integer() else found

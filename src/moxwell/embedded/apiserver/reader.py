@@ -12,11 +12,13 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from moxwell.api import selectors
 from moxwell.embedded.apiserver import metadata, status_errors
 from moxwell.embedded.apiserver.object_cache import ObjectCache, ObjectRecord, encode
 from moxwell.embedded.apiserver.representations import FullRepresentation, Representation
-from moxwell.embedded.apiserver.request_info import ApiCall
+from moxwell.embedded.apiserver.request_info import ApiCall, parse_revision
 from moxwell.embedded.apiserver.watches import WatchBuffer, WatchCache, WatchCaches, line
 
 Matches = Callable[[ObjectRecord], bool]
@@ -86,24 +88,29 @@ class _Token:
         return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
 
 
+class _EncodedToken(msgspec.Struct):
+    v: str = ""
+    rv: int = 0
+    start: str = ""
+
+
 def _token(text: str) -> _Token:
-    raw = b""
     try:
-        raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-        value = json.loads(raw)
-        if value["v"] != "meta.k8s.io/v1":
-            raise ValueError
-        return _Token(int(value["rv"]), str(value["start"]).removesuffix("\0"))
-    except (ValueError, KeyError, TypeError, UnicodeDecodeError):
-        raise status_errors.bad_request(f"invalid continue token: {_cannot_handle(raw)}") from None
-
-
-def _cannot_handle(raw: bytes) -> str:
-    if not raw:
-        return "continue key is not valid: unexpected end of JSON input"
-    char = chr(raw[0])
-    shown = char if 32 <= raw[0] < 127 else f"\\u{raw[0]:04x}"
-    return f"continue key is not valid: invalid character '{shown}' looking for beginning of value"
+        raw = base64.urlsafe_b64decode(text.encode() + b"=" * (-len(text) % 4))
+        value = msgspec.json.decode(raw, type=_EncodedToken)
+    except (ValueError, msgspec.MsgspecError) as error:
+        why = f"continue key is not valid: {status_errors.shortened(str(error))}"
+        raise status_errors.bad_request(f"invalid continue token: {why}") from None
+    problem = ""
+    if value.v != "meta.k8s.io/v1":
+        shown = status_errors.shortened(value.v)
+        problem = f"server does not recognize this encoded version {shown}"
+    elif not 0 < value.rv < 2**63:
+        problem = f"incorrect encoded start resourceVersion (version {value.v})"
+    if problem:
+        text = f"invalid continue token: continue key is not valid: {problem}"
+        raise status_errors.bad_request(text)
+    return _Token(value.rv, value.start.removesuffix("\0"))
 
 
 def invalid_selector(call: ApiCall, problem: str) -> str:
@@ -146,15 +153,10 @@ class ResourceReader:
         text = call.query.get("resourceVersion", "")
         if not text or text == "0":
             return None
-        if not text.isdigit():
-            detail = f'strconv.ParseUint: parsing "{text}": invalid syntax'
-            shown = f'resourceVersion: Invalid value: "{text}": {detail}'
-            if call.verb == "watch":
-                raise status_errors.unknown_error(shown)
-            raise status_errors.bad_request(f"invalid resource version: {shown}")
-        if int(text) > self._cache.revision:
-            raise status_errors.too_large_version(int(text), self._cache.revision)
-        return int(text)
+        asked = _revision(call, text)
+        if asked > self._cache.revision:
+            raise status_errors.too_large_version(asked, self._cache.revision)
+        return asked
 
     def list(self, call: ApiCall, representation: Representation) -> bytes:
         matches, limit = matcher(call), call.number("limit") or 0
@@ -289,9 +291,7 @@ class ResourceReader:
         text = call.query.get("resourceVersion", "")
         if not text or text == "0":
             return None
-        if not text.isdigit():
-            self._check_resource_version(call)
-        return int(text)
+        return _revision(call, text)
 
     def _initial(self, call: ApiCall) -> bool | None:
         if "sendInitialEvents" not in call.query:
@@ -304,6 +304,17 @@ class ResourceReader:
             )
             raise status_errors.invalid("ListOptions", "meta.k8s.io", "", [cause])
         return wanted
+
+
+def _revision(call: ApiCall, text: str) -> int:
+    try:
+        return parse_revision(text)
+    except status_errors.StatusError as error:
+        short = status_errors.shortened(text)
+        shown = f'resourceVersion: Invalid value: "{short}": {error.message}'
+        if call.verb == "watch":
+            raise status_errors.unknown_error(shown) from None
+        raise status_errors.bad_request(f"invalid resource version: {shown}") from None
 
 
 def _bad_match(text: str) -> status_errors.StatusError:

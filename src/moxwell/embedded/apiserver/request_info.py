@@ -1,15 +1,59 @@
 """Parses requests: resource path, verb and query options."""
 
+import json
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from moxwell.api import requests
 from moxwell.embedded.apiserver import status_errors
 from moxwell.embedded.apiserver.resources import ServedResource
 
-TRUE = frozenset(["1", "t", "T", "TRUE", "true", "True"])
-FALSE = frozenset(["", "0", "f", "F", "FALSE", "false", "False"])
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+MAX_DIGITS = 64
+_DIGITS = re.compile(r"[0-9]+")
 ADMIN = requests.UserInfo(name="system:moxwell", groups=("system:masters", "system:authenticated"))
+
+
+def is_true(value: str) -> bool:
+    """Parse a boolean query value."""
+    return value != "0" and value.lower() != "false"
+
+
+def parse_integer(text: str, function: str, lowest: int, limit: int) -> int:
+    """Parse an integer with the errors of Go's ``strconv``."""
+    pattern = _DIGITS if function == "ParseUint" else _INTEGER
+    if not pattern.fullmatch(text):
+        problem = "invalid syntax"
+    elif len(text) > MAX_DIGITS or not lowest <= int(text) < limit:
+        problem = "value out of range"
+    else:
+        return int(text)
+    raise status_errors.bad_request(
+        f'strconv.{function}: parsing "{status_errors.shortened(text)}": {problem}'
+    )
+
+
+def parse_revision(text: str) -> int:
+    """Parse a resource version."""
+    return parse_integer(text, "ParseUint", 0, 2**64)
+
+
+def cleaned(request: requests.Request) -> requests.Request:
+    """Replace what UTF-8 cannot encode in path, query and headers by U+FFFD."""
+    texts = (request.path, *(part for pair in request.query for part in pair))
+    if all(map(str.isascii, texts)) and all(map(str.isascii, request.headers.values())):
+        return request
+    return replace(
+        request,
+        path=_clean(request.path),
+        query=tuple((_clean(key), _clean(value)) for key, value in request.query),
+        headers={key: _clean(value) for key, value in request.headers.items()},
+    )
+
+
+def _clean(text: str) -> str:
+    return text.encode(errors="surrogatepass").decode(errors="replace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +107,15 @@ class ApiCall:
     warnings: list[str] = field(default_factory=list)
 
     def flag(self, name: str) -> bool:
-        """Parse a boolean query option as Go does."""
-        value = self.query.get(name, "")
-        if value in TRUE:
-            return True
-        if value in FALSE:
-            return False
-        raise status_errors.bad_request(f'strconv.ParseBool: parsing "{value}": invalid syntax')
+        """Parse a boolean query option; like kube-apiserver, any value but 0 and false is true."""
+        return is_true(self.query[name]) if name in self.query else False
 
     def number(self, name: str) -> int | None:
-        value = self.query.get(name, "")
-        if not value:
+        """Parse an integer query option as Go does."""
+        value = self.query.get(name)
+        if value is None:
             return None
-        if not value.lstrip("-").isdigit():
-            raise status_errors.bad_request(f'strconv.ParseInt: parsing "{value}": invalid syntax')
-        return int(value)
+        return parse_integer(value, "ParseInt", -(2**63), 2**63)
 
     @property
     def dry_run(self) -> bool:
@@ -95,10 +133,17 @@ class ApiCall:
     def manager(self) -> str:
         """The field manager of the request."""
         named = self.query.get("fieldManager", "")
-        if len(named) > 128:
+        if len(named.encode()) > 128:
             text = "Too long: may not be more than 128 bytes"
             cause = status_errors.ErrorCause("FieldValueTooLong", text, "fieldManager")
             raise status_errors.invalid(_options(self.verb), "meta.k8s.io", "", [cause])
+        for at, char in enumerate(named):
+            if not char.isprintable():
+                text = f"Invalid value: {quoted(named)}: invalid character U+{ord(char):04X}"
+                cause = status_errors.ErrorCause(
+                    "FieldValueInvalid", f"{text} (at position {at})", "fieldManager"
+                )
+                raise status_errors.invalid(_options(self.verb), "meta.k8s.io", "", [cause])
         if named:
             return named
         agent = self.request.headers.get("user-agent", "")
@@ -115,6 +160,11 @@ class ApiCall:
             )
             raise status_errors.invalid(_options(self.verb), "meta.k8s.io", "", [cause])
         return value
+
+
+def quoted(text: str) -> str:
+    """Quote a text as JSON does."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _options(verb: str) -> str:

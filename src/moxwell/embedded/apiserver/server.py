@@ -13,7 +13,14 @@ from typing import Any
 
 from moxwell.api import requests
 from moxwell.clock import Clock, SystemClock
-from moxwell.embedded.apiserver import deleter, request_body, request_info, status_errors
+from moxwell.embedded.apiserver import (
+    deleter,
+    limits,
+    request_body,
+    request_info,
+    status_errors,
+    typed_bodies,
+)
 from moxwell.embedded.apiserver.admission_defaults import AdmissionDefaults
 from moxwell.embedded.apiserver.auth.rbac import Authorizer
 from moxwell.embedded.apiserver.auth.reviews import AccessReviews
@@ -67,8 +74,8 @@ class EmbeddedApiServer:
     ) -> None:
         self._clock = clock or SystemClock()
         self._version = version
-        limits = storage or StorageSettings()
-        self._log = RevisionLog(path, limits, max_pages=max_pages) if path else None
+        settings = storage or StorageSettings()
+        self._log = RevisionLog(path, settings, max_pages=max_pages) if path else None
         cache = ObjectCache()
         watch_caches = WatchCaches(self._clock, lambda: cache.revision)
         committer = Committer(cache, self._log, self._on_commit)
@@ -82,7 +89,7 @@ class EmbeddedApiServer:
             model.BuiltinTypeData(),
         )
         self.tokens = ServiceAccountTokens(token_key or create_key(), cache, self._clock)
-        self.storage = StorageService(self._log, limits, cache, committer, self._clock)
+        self.storage = StorageService(self._log, settings, cache, committer, self._clock)
         self._build(root_ca)
 
     def _build(self, root_ca: str) -> None:
@@ -154,9 +161,11 @@ class EmbeddedApiServer:
     async def handle(self, request: requests.Request) -> requests.Response:
         """Handle one request; errors of the caller become responses, not exceptions."""
         try:
-            return await self._respond(request)
+            return await self._respond(request_info.cleaned(request))
         except status_errors.StatusError as error:
             return status_response(error)
+        except limits.TooDeep as error:
+            return status_response(status_errors.bad_request(str(error)))
 
     async def _respond(self, request: requests.Request) -> requests.Response:
         if any(name.startswith("impersonate-") for name in request.headers):
@@ -201,7 +210,7 @@ class EmbeddedApiServer:
         if resource is None:
             raise self._unknown_path(target.group)
         query = dict(reversed(request.query))
-        watch = query.get("watch", "") in request_info.TRUE and not target.name
+        watch = request_info.is_true(query.get("watch", "0")) and not target.name
         verb = request_info.request_verb(request, bool(target.name), watch)
         if verb == "create" and target.name and not target.subresource:
             raise status_errors.method_not_allowed()
@@ -292,7 +301,8 @@ class EmbeddedApiServer:
                 call.request.body, kind, self._protobuf.decode, wanted
             ), duplicates
         except request_body.UnrecognizedBody as problem:
-            raise problem.named(call.resource.kind) from None
+            kind = typed_bodies.expected_kind(call.subresource, call.resource.kind)
+            raise problem.named(kind) from None
 
     def _render_result(
         self, call: ApiCall, representation: Representation, outcome: WriteResult
@@ -304,7 +314,9 @@ class EmbeddedApiServer:
         return self._response(call, outcome.code, body)
 
     async def _delete(self, call: ApiCall, representation: Representation) -> requests.Response:
-        options = deleter.decode_delete_options(call, self._protobuf.decode)
+        options = deleter.decode_delete_options(
+            call, self._protobuf.decode, self.core.tables.types
+        )
         if call.verb == "deletecollection":
             gone = self._deleter.delete_collection(call, options)
             await self.core.committer.wait_durable()

@@ -12,7 +12,13 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from moxwell.embedded.apiserver import jsonpatch, metadata, request_body, status_errors
+from moxwell.embedded.apiserver import (
+    jsonpatch,
+    metadata,
+    request_body,
+    status_errors,
+    typed_bodies,
+)
 from moxwell.embedded.apiserver.auth.reviews import AccessReviews
 from moxwell.embedded.apiserver.auth.tokens import AUDIENCE, ServiceAccountTokens
 from moxwell.embedded.apiserver.core import ServerContext
@@ -28,6 +34,7 @@ from moxwell.embedded.apiserver.writer import ResourceWriter
 Object = dict[str, Any]
 Body = Callable[[ApiCall], tuple[Object, list[str]]]
 StatusAndObject = tuple[int, Object]
+MAX_TOKEN_SECONDS = 2**32
 UNSUPPORTED = ("attach", "exec", "log", "portforward", "proxy", "ephemeralcontainers", "resize")
 
 
@@ -68,8 +75,8 @@ class SubresourceHandler:
         if call.verb != "create":
             raise status_errors.method_not_allowed()
         if call.resource.kind == "Binding":
-            obj, _ = body(call)
-            call.name = obj.get("metadata", {}).get("name", "")
+            obj = self._typed(call, body, typed_bodies.BINDING)
+            call.name = obj["metadata"].get("name", "")
             call.resource = self._core.registry.find("", "v1", "pods") or call.resource
             return self._bind(call, obj)
         obj = self._writer.decode(call, *body(call))
@@ -88,7 +95,7 @@ class SubresourceHandler:
         if call.verb == "patch":
             new = self._patched(call, copy.deepcopy(shown))
         elif call.verb == "update":
-            new, _ = body(call)
+            new = self._typed(call, body, typed_bodies.SCALE)
         else:
             raise status_errors.method_not_allowed()
         wanted = self._wanted(call, record, new)
@@ -100,9 +107,9 @@ class SubresourceHandler:
     def _patched(self, call: ApiCall, shown: Object) -> Object:
         kind = request_body.media_type(call.request.headers.get("content-type", ""))
         if kind == APPLY:
-            given = request_body.decode_yaml(call.request.body)
-            return {**shown, "spec": given.get("spec") or {}}
-        patch = request_body.decode_json(call.request.body)
+            given = request_body.decode_apply(call.request.body)
+            return self._as_scale({**shown, "spec": given.get("spec") or {}})
+        patch = request_body.decode_patch(call.request.body)
         try:
             made = (
                 jsonpatch.apply_json_patch(shown, patch)
@@ -111,8 +118,15 @@ class SubresourceHandler:
             )
         except jsonpatch.PatchFailed as error:
             raise status_errors.bad_request(str(error)) from None
-        found: Object = made
-        return found
+        return self._as_scale(made)
+
+    def _as_scale(self, made: Any) -> Object:
+        if not isinstance(made, dict):
+            raise status_errors.bad_request("the patch result is not an object")
+        return typed_bodies.decode(self._core.tables.types, typed_bodies.SCALE, made)
+
+    def _typed(self, call: ApiCall, body: Body, wanted: typed_bodies.BodyType) -> Object:
+        return typed_bodies.decode(self._core.tables.types, wanted, body(call)[0])
 
     def _wanted(self, call: ApiCall, record: ObjectRecord, scale: Object) -> int:
         meta = scale.get("metadata") or {}
@@ -121,11 +135,7 @@ class SubresourceHandler:
             raise status_errors.object_modified(
                 call.resource.plural, call.resource.group, call.name
             )
-        wanted = (scale.get("spec") or {}).get("replicas", 0)
-        if not isinstance(wanted, int) or isinstance(wanted, bool):
-            raise status_errors.bad_request(
-                "json: cannot unmarshal into Go struct field ScaleSpec.spec.replicas of type int32"
-            )
+        wanted: int = (scale.get("spec") or {}).get("replicas", 0)
         if wanted < 0:
             if call.resource.custom and call.resource.scale is not None:
                 text = f"Invalid value: {wanted}: should be a non-negative integer"
@@ -145,9 +155,8 @@ class SubresourceHandler:
     def _eviction(self, call: ApiCall, body: Body) -> StatusAndObject:
         if call.verb != "create":
             raise status_errors.method_not_allowed()
-        obj, _ = body(call)
-        named = (obj.get("metadata") or {}).get("name")
-        if named and named != call.name:
+        obj = self._typed(call, body, typed_bodies.EVICTION)
+        if obj["metadata"].get("name") != call.name:
             raise status_errors.bad_request("name in URL does not match name in Eviction object")
         options = obj.get("deleteOptions") or {}
         if options.get("dryRun"):
@@ -216,7 +225,7 @@ class SubresourceHandler:
     def _binding(self, call: ApiCall, body: Body) -> StatusAndObject:
         if call.verb != "create":
             raise status_errors.method_not_allowed()
-        return self._bind(call, body(call)[0])
+        return self._bind(call, self._typed(call, body, typed_bodies.BINDING))
 
     def _bind(self, call: ApiCall, binding: Object) -> StatusAndObject:
         record = self._writer.current_record(call)
@@ -256,17 +265,16 @@ class SubresourceHandler:
             "code": 201,
         }
 
-    # other subresources
-
     def _token(self, call: ApiCall, body: Body) -> StatusAndObject:
         if call.verb != "create":
             raise status_errors.method_not_allowed()
-        request, _ = body(call)
+        request = self._typed(call, body, typed_bodies.TOKEN_REQUEST)
         spec = request.get("spec") or {}
         account = self._writer.current(call, self._writer.current_record(call))
         seconds = spec.get("expirationSeconds") or 3600
-        if seconds < 600:
-            text = f"Invalid value: {seconds}: may not specify a duration less than 10 minutes"
+        if seconds < 600 or seconds > MAX_TOKEN_SECONDS:
+            problem = "less than 10 minutes" if seconds < 600 else "larger than 2^32 seconds"
+            text = f"Invalid value: {seconds}: may not specify a duration {problem}"
             cause = status_errors.ErrorCause("FieldValueInvalid", text, "spec.expirationSeconds")
             raise status_errors.invalid("TokenRequest", "authentication.k8s.io", "", [cause])
         audiences = spec.get("audiences") or [AUDIENCE]
@@ -300,6 +308,7 @@ class SubresourceHandler:
                 f"cannot bind token to object of type {ref.get('apiVersion')},"
                 f" Kind={ref.get('kind')}"
             )
+        ref = {**ref, "name": ref.get("name", "")}
         key = ref["name"] if group_resource == "nodes" else f"{call.namespace}/{ref['name']}"
         record = self._core.cache.find(group_resource, key)
         if record is None:

@@ -16,7 +16,7 @@ from moxwell.embedded.apiserver.core import ServerContext
 from moxwell.embedded.apiserver.decoding import BodyDecoder
 from moxwell.embedded.apiserver.hooks import AdmissionAttributes
 from moxwell.embedded.apiserver.object_cache import ObjectRecord, key_of
-from moxwell.embedded.apiserver.request_info import ApiCall
+from moxwell.embedded.apiserver.request_info import ApiCall, parse_revision
 from moxwell.embedded.apiserver.status_errors import ErrorCause
 from moxwell.errors import MoxwellError
 
@@ -231,10 +231,11 @@ class ResourceWriter(BodyDecoder):
     def _precondition(self, call: ApiCall, record: ObjectRecord, new: Object) -> None:
         resource, meta = call.resource, new["metadata"]
         given = meta.pop("resourceVersion", "") or ""
-        if given and not given.isdigit():
-            raise status_errors.unknown_error(
-                f'strconv.ParseUint: parsing "{given}": invalid syntax'
-            )
+        if given:
+            try:
+                parse_revision(given)
+            except status_errors.StatusError as error:
+                raise status_errors.unknown_error(error.message) from None
         if given not in ("", "0") and given != str(record.revision):
             raise status_errors.object_modified(resource.plural, resource.group, call.name)
         if meta.get("uid") and meta["uid"] != record.uid and call.verb == "update":
