@@ -1,7 +1,7 @@
 """Calls a request handler in-process, for tests: methods per verb, results as status and object."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,12 +37,14 @@ class ApiClient:
         body: Any = None,
         *,
         kind: str = "application/json",
+        extra: Mapping[str, str] | None = None,
         **query: Any,
     ) -> ApiResult:
         headers = {
             "content-type": kind,
             "user-agent": "test/1",
             "accept": query.pop("accept", "*/*"),
+            **(extra or {}),
         }
         request = Request(
             method=method,

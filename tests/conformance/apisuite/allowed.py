@@ -11,7 +11,7 @@ ALLOWED: tuple[Allowed, ...] = (
     Allowed(
         "unsupported: *",
         "/*/status",
-        "unsupported by design: impersonation, webhooks, aggregated servers, logs, exec",
+        "unsupported by design: webhooks, aggregated servers, logs, exec",
     ),
     Allowed(
         "objects: get with an Accept nobody writes",

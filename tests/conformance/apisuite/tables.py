@@ -22,6 +22,8 @@ HTTP = (
     "quota",
     "discovery",
     "access",
+    "escalation",
+    "kubelets",
     "randomized",
     "unsupported",
 )

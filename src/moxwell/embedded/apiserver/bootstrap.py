@@ -1,4 +1,4 @@
-"""Creates the default namespaces, priority classes and RBAC objects at every start."""
+"""Creates and completes the default namespaces, priority classes and RBAC objects at start."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def _priorities() -> list[Object]:
 
 
 def ensure(core: ServerContext) -> None:
-    """Create the missing default objects."""
+    """Create the missing default objects; complete the default roles and bindings."""
     wanted: list[tuple[str, Object]] = [
         ("namespaces", {"metadata": {"name": name}}) for name in NAMESPACES
     ]
@@ -37,5 +37,12 @@ def ensure(core: ServerContext) -> None:
     for group_resource, obj in wanted:
         resource, meta = core.registry.hub(group_resource), obj["metadata"]
         key = f"{meta['namespace']}/{meta['name']}" if "namespace" in meta else meta["name"]
-        if resource is not None and core.cache.find_staged(group_resource, key) is None:
+        if resource is None:
+            continue
+        record = core.cache.find_staged(group_resource, key)
+        if record is None:
             core.create(resource, obj)
+        elif group_resource in (access.ROLES, access.BINDINGS):
+            changed = access.reconciled(record.object(), obj)
+            if changed is not None:
+                core.put(resource, changed, record)

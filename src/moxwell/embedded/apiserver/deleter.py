@@ -52,7 +52,9 @@ class Deleter:
         core, resource = self._core, call.resource
         self._preconditions(call, record, options)
         old = core.decode(resource, record)
-        admit(core, call, core.review(call, None, old))
+        review = core.review(call, None, old)
+        self._writer.restrict(review)
+        admit(core, call, review)
         if resource.kind == "Namespace" and not resource.group:
             self._protect(record)
         new = self._with_deletion_metadata(call, old, options)

@@ -22,7 +22,10 @@ from moxwell.embedded.apiserver import (
     typed_bodies,
 )
 from moxwell.embedded.apiserver.admission_defaults import AdmissionDefaults
+from moxwell.embedded.apiserver.auth.escalation import EscalationCheck
+from moxwell.embedded.apiserver.auth.impersonation import impersonate
 from moxwell.embedded.apiserver.auth.rbac import Authorizer
+from moxwell.embedded.apiserver.auth.restrictions import restrictions
 from moxwell.embedded.apiserver.auth.reviews import AccessReviews
 from moxwell.embedded.apiserver.auth.tokens import ServiceAccountTokens
 from moxwell.embedded.apiserver.background import BackgroundController
@@ -105,7 +108,8 @@ class EmbeddedApiServer:
         self._discovery = DiscoveryHandler(core.registry)
         self._openapi = OpenApiHandler(core.registry, core.tables)
         self.authorizer = Authorizer(core.cache)
-        self._writer.check_escalation = self.authorizer.check_escalation
+        self._writer.check_escalation = EscalationCheck(self.authorizer).check
+        self._writer.restrict = restrictions(core.cache, self.authorizer)
         self._writer.add_defaults = AdmissionDefaults(core).add_defaults
         quota_admission = QuotaAdmission(core)
         self._writer.apply_limit_ranges, self._writer.check_quota = (
@@ -168,8 +172,7 @@ class EmbeddedApiServer:
             return status_response(status_errors.bad_request(str(error)))
 
     async def _respond(self, request: requests.Request) -> requests.Response:
-        if any(name.startswith("impersonate-") for name in request.headers):
-            raise status_errors.forbidden_path("impersonation is not supported")
+        request = impersonate(request, self.authorizer)
         target = request_info.parse_path(request.path)
         if target is None:
             self.authorizer.authorize_path(request)

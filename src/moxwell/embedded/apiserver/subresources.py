@@ -9,6 +9,7 @@ unsupported.
 import copy
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -162,6 +163,7 @@ class SubresourceHandler:
         if options.get("dryRun"):
             call.query = {**call.query, "dryRun": options["dryRun"][0]}
         record = self._writer.current_record(call)
+        self._restrict(call, obj)
         self._consume_disruption(call, record)
         self._deleter.remove(call, record, options)
         made = {
@@ -265,12 +267,20 @@ class SubresourceHandler:
             "code": 201,
         }
 
+    def _restrict(self, call: ApiCall, obj: Object) -> None:
+        """Check a create of a subresource against the restrictions of its user."""
+        review = self._core.review(call, obj, None)
+        self._writer.restrict(replace(review, namespace=call.namespace, name=call.name))
+
+    # other subresources
+
     def _token(self, call: ApiCall, body: Body) -> StatusAndObject:
         if call.verb != "create":
             raise status_errors.method_not_allowed()
         request = self._typed(call, body, typed_bodies.TOKEN_REQUEST)
         spec = request.get("spec") or {}
         account = self._writer.current(call, self._writer.current_record(call))
+        self._restrict(call, request)
         seconds = spec.get("expirationSeconds") or 3600
         if seconds < 600 or seconds > MAX_TOKEN_SECONDS:
             problem = "less than 10 minutes" if seconds < 600 else "larger than 2^32 seconds"

@@ -68,10 +68,11 @@ class ResourceWriter(BodyDecoder):
         self.removed: Callable[[ApiCall, Object, ObjectRecord], WriteResult] | None = (
             None  # set by the deleter
         )
-        self.check_escalation: Callable[[ApiCall, Object], None] = _no_check
+        self.check_escalation: Callable[[ApiCall, Object, Object | None], None] = _no_update_check
+        self.restrict: Callable[[AdmissionAttributes], None] = _no_restriction
         self.add_defaults: Callable[[ApiCall, Object], None] = _no_check
         self.apply_limit_ranges: Callable[[ApiCall, Object], None] = _no_check
-        self.check_quota: Callable[[ApiCall, Object, Object | None], None] = _no_quota
+        self.check_quota: Callable[[ApiCall, Object, Object | None], None] = _no_update_check
 
     # create
 
@@ -108,8 +109,8 @@ class ResourceWriter(BodyDecoder):
             _set_csr_user(call, obj)
         self.add_defaults(call, obj)
         obj = self._mutate(call, obj, None)
+        self.check_escalation(call, obj, None)
         self._check(call, obj, None)
-        self.check_escalation(call, obj)
         self.check_quota(call, obj, None)
         hub = resource.to_hub(_copy_if(resource, obj))
         key = key_of(hub["metadata"].get("namespace", ""), hub["metadata"]["name"])
@@ -220,9 +221,9 @@ class ResourceWriter(BodyDecoder):
         resource.model.prepare(new, old, call.subresource)
         self._bump_generation(call, new, old)
         new = self._mutate(call, new, old)
+        self.check_escalation(call, new, old)
         self._check(call, new, old, wrong)
         if differs(new, old):
-            self.check_escalation(call, new)
             self.check_quota(call, new, old)
         self._admit(call, new, old)
         tracking.keep_times(new, old)
@@ -294,6 +295,7 @@ class ResourceWriter(BodyDecoder):
 
     def _mutate(self, call: ApiCall, new: Object, old: Object | None) -> Object:
         review = self._core.review(call, new, old)
+        self.restrict(review)
         try:
             made = self._core.hooks.mutate(review)
         except status_errors.StatusError:
@@ -325,8 +327,12 @@ def _no_check(call: ApiCall, obj: Object) -> None:
     """Do nothing; the default for optional checks."""
 
 
-def _no_quota(call: ApiCall, new: Object, old: Object | None) -> None:
-    """Do nothing; the default without quotas."""
+def _no_update_check(call: ApiCall, new: Object, old: Object | None) -> None:
+    """Do nothing; the default for optional checks."""
+
+
+def _no_restriction(review: AdmissionAttributes) -> None:
+    """Do nothing; the default without restrictions."""
 
 
 def admit(core: ServerContext, call: ApiCall, review: AdmissionAttributes) -> None:

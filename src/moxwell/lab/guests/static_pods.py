@@ -99,11 +99,13 @@ class MirrorPods:
             await self._clock.sleep(interval)
 
     async def ensure(self) -> None:
-        """Create the missing mirror pods."""
+        """Create the missing mirror pods; a kubelet lists only the pods of its own node."""
         uid = (await self._kube.get(NODES, self._node))["metadata"]["uid"]
+        page = await self._kube.list(PODS, fields=f"spec.nodeName={self._node}")
+        known = {(p["metadata"]["namespace"], p["metadata"]["name"]) for p in page.items}
         for pod in self._pods:
             created = mirror_pod(pod, self._node, uid)
             meta = created["metadata"]
-            if await self._kube.find(PODS, meta["name"], meta["namespace"]) is None:
+            if (meta["namespace"], meta["name"]) not in known:
                 with contextlib.suppress(Conflict):
                     await self._kube.create(created, PODS)

@@ -1,7 +1,7 @@
 """Requests that the embedded API server rejects by design; the difference is accepted."""
 
 from apisuite.case import case, get, post, status_only
-from apisuite.cases.bodies import CM, CRDS, PODS, crd_of, pod
+from apisuite.cases.bodies import CRDS, PODS, crd_of, pod
 from apisuite.cases.crds import version
 
 HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
@@ -22,11 +22,6 @@ CONVERSION = {
 STATUS = ("code", "reason")
 
 CASES = (
-    case(
-        "impersonation by the admin",
-        get(CM, headers={"Impersonate-User": "someone"}, only=STATUS),
-        get(CM, headers={"Impersonate-Group": "some"}, only=STATUS),
-    ),
     case("a webhook of others", post(HOOKS, HOOK, only=STATUS)),
     case(
         "conversion by a webhook",

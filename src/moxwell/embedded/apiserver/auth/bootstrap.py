@@ -2,147 +2,120 @@
 The default ClusterRoles and ClusterRoleBindings of every cluster.
 
 ``admin``, ``edit`` and ``view`` are aggregated from labelled roles, so that charts can extend them.
+Kubelets are bound to no role: the Node authorizer decides for them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from moxwell.embedded.apiserver.auth.default_roles import default_rules
+from moxwell.embedded.apiserver.auth.policy_rules import FULL_AUTHORITY, uncovered
 
 Object = dict[str, Any]
 GROUP = "rbac.authorization.k8s.io"
 ROLES, BINDINGS = f"clusterroles.{GROUP}", f"clusterrolebindings.{GROUP}"
-READ = ("get", "list", "watch")
-WRITE = ("create", "delete", "deletecollection", "patch", "update")
 _LABELS = {"kubernetes.io/bootstrapping": "rbac-defaults"}
-_CORE = (
-    "configmaps", "endpoints", "persistentvolumeclaims", "persistentvolumeclaims/status", "pods",
-    "replicationcontrollers", "replicationcontrollers/scale", "serviceaccounts", "services",
-    "services/status", "replicationcontrollers/status", "pods/status",
-)  # fmt: skip
-_APPS = (
-    "controllerrevisions", "daemonsets", "daemonsets/status", "deployments", "deployments/scale",
-    "deployments/status", "replicasets", "replicasets/scale", "replicasets/status", "statefulsets",
-    "statefulsets/scale", "statefulsets/status",
-)  # fmt: skip
+_AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
+_AUTHENTICATED = "system:authenticated"
+_BOUND_GROUPS = {
+    "cluster-admin": ("system:masters",),
+    "system:basic-user": (_AUTHENTICATED,),
+    "system:discovery": (_AUTHENTICATED,),
+    "system:monitoring": ("system:monitoring",),
+    "system:node": (),
+    "system:public-info-viewer": (_AUTHENTICATED, "system:unauthenticated"),
+    "system:service-account-issuer-discovery": ("system:serviceaccounts",),
+}
+_BOUND_USERS = {
+    "system:kube-controller-manager": "system:kube-controller-manager",
+    "system:kube-scheduler": "system:kube-scheduler",
+    "system:node-proxier": "system:kube-proxy",
+    "system:volume-scheduler": "system:kube-scheduler",
+}
 
 
-def rule(groups: Sequence[str], resources: Sequence[str], verbs: Sequence[str]) -> Object:
-    return {"apiGroups": list(groups), "resources": list(resources), "verbs": list(verbs)}
+def node_rules() -> list[Object]:
+    """The rules that are the same for all kubelets; the Node authorizer restricts them."""
+    return default_rules()["system:node"]
 
 
-def _everything(verbs: Sequence[str]) -> list[Object]:
-    return [
-        rule([""], _CORE, verbs),
-        rule(["apps"], _APPS, verbs),
-        rule(["autoscaling"], ["horizontalpodautoscalers"], verbs),
-        rule(["batch"], ["cronjobs", "cronjobs/status", "jobs", "jobs/status"], verbs),
-        rule(["policy"], ["poddisruptionbudgets", "poddisruptionbudgets/status"], verbs),
-        rule(["networking.k8s.io"], ["ingresses", "ingresses/status", "networkpolicies"], verbs),
-        rule(["discovery.k8s.io"], ["endpointslices"], verbs if verbs == READ else READ),
-    ]
-
-
-def _path(paths: Sequence[str]) -> Object:
-    return {"nonResourceURLs": list(paths), "verbs": ["get"]}
-
-
-def _node() -> list[Object]:
-    """The rules of a kubelet."""
-    return [
-        rule([""], ["nodes"], ["create", *READ, "patch", "update", "delete"]),
-        rule([""], ["nodes/status", "pods/status"], ["patch", "update"]),
-        rule([""], ["pods"], [*READ, "create", "delete"]),
-        rule([""], ["pods/eviction"], ["create"]),
-        rule([""], ["services", "configmaps", "secrets", "persistentvolumes"], READ),
-        rule([""], ["persistentvolumeclaims"], READ),
-        rule([""], ["persistentvolumeclaims/status"], ["get", "patch", "update"]),
-        rule([""], ["serviceaccounts/token"], ["create"]),
-        rule(["", "events.k8s.io"], ["events"], ["create", "patch", "update"]),
-        rule(["coordination.k8s.io"], ["leases"], ["create", "delete", *READ, "patch", "update"]),
-        rule(["storage.k8s.io"], ["csidrivers", "volumeattachments"], READ),
-        rule(["storage.k8s.io"], ["csinodes"], ["create", "delete", *READ, "patch", "update"]),
-        rule(["node.k8s.io"], ["runtimeclasses"], READ),
-        rule(["authentication.k8s.io"], ["tokenreviews"], ["create"]),
-        rule(["authorization.k8s.io"], ["subjectaccessreviews"], ["create"]),
-    ]
-
-
-def _roles() -> dict[str, list[Object]]:
-    every = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
-    reviews = ["selfsubjectaccessreviews", "selfsubjectrulesreviews"]
-    discovery = [
-        "/api",
-        "/api/*",
-        "/apis",
-        "/apis/*",
-        "/healthz",
-        "/livez",
-        "/openapi",
-        "/openapi/*",
-    ]
-    public = ["/healthz", "/livez", "/readyz", "/version", "/version/"]
+def _meta(name: str, labels: Mapping[str, str] | None = None) -> Object:
     return {
-        "cluster-admin": [every, {"nonResourceURLs": ["*"], "verbs": ["*"]}],
-        "system:basic-user": [
-            rule(["authorization.k8s.io"], reviews, ["create"]),
-            rule(["authentication.k8s.io"], ["selfsubjectreviews"], ["create"]),
-        ],
-        "system:discovery": [_path([*discovery, "/readyz", "/version", "/version/"])],
-        "system:public-info-viewer": [_path(public)],
-        "system:node": _node(),
-        "system:aggregate-to-view": [
-            *_everything(READ),
-            rule([""], ["events", "limitranges", "namespaces", "resourcequotas", "bindings"], READ),
-            rule([""], ["namespaces/status", "pods/log", "resourcequotas/status"], READ),
-        ],
-        "system:aggregate-to-edit": [
-            *_everything(WRITE),
-            rule([""], ["secrets"], [*READ, *WRITE]),
-            rule([""], ["pods/eviction", "serviceaccounts/token"], ["create"]),
-            rule(["coordination.k8s.io"], ["leases"], [*READ, *WRITE]),
-            rule(["", "events.k8s.io"], ["events"], ["create", "patch", "update"]),
-        ],
-        "system:aggregate-to-admin": [
-            rule(["authorization.k8s.io"], ["localsubjectaccessreviews"], ["create"]),
-            rule([GROUP], ["rolebindings", "roles"], [*READ, *WRITE]),
-        ],
+        "name": name,
+        "labels": {**_LABELS, **(labels or {})},
+        "annotations": {_AUTOUPDATE: "true"},
     }
 
 
-def _aggregate(name: str, below: Sequence[str]) -> Object:
-    chosen = [{"matchLabels": {f"{GROUP}/aggregate-to-{b}": "true"}} for b in below]
+def _roles() -> list[Object]:
+    rules = {"cluster-admin": [dict(rule) for rule in FULL_AUTHORITY], **default_rules()}
+    return [
+        {"metadata": _meta(name, _aggregated_into(name)), "rules": rules[name]} for name in rules
+    ]
+
+
+def _aggregated_into(name: str) -> dict[str, str]:
+    if not name.startswith("system:aggregate-to-"):
+        return {}
+    return {f"{GROUP}/{name.removeprefix('system:')}": "true"}
+
+
+def _aggregate(name: str, into: str) -> Object:
+    chosen = {"matchLabels": {f"{GROUP}/aggregate-to-{name}": "true"}}
+    labels = {f"{GROUP}/aggregate-to-{into}": "true"} if into else {}
     return {
-        "metadata": {"name": name, "labels": dict(_LABELS)},
-        "aggregationRule": {"clusterRoleSelectors": chosen},
+        "metadata": _meta(name, labels),
+        "aggregationRule": {"clusterRoleSelectors": [chosen]},
     }
 
 
-def _binding(role: str, groups: Sequence[str]) -> Object:
+def _binding(role: str, kind: str, names: Sequence[str]) -> Object:
     return {
-        "metadata": {"name": role, "labels": dict(_LABELS)},
+        "metadata": _meta(role),
         "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": role},
-        "subjects": [{"kind": "Group", "apiGroup": GROUP, "name": name} for name in groups],
+        "subjects": [{"kind": kind, "apiGroup": GROUP, "name": name} for name in names],
     }
 
 
 def objects() -> list[tuple[str, Object]]:
-    """Yield the group resource and the object of every default role and binding."""
-    found: list[tuple[str, Object]] = []
-    for name, rules in _roles().items():
-        labels = dict(_LABELS)
-        if name.startswith("system:aggregate-to-"):
-            labels[f"{GROUP}/{name.removeprefix('system:')}"] = "true"
-        found.append((ROLES, {"metadata": {"name": name, "labels": labels}, "rules": rules}))
+    """Return the group resource and the object of every default role and binding."""
+    found = [(ROLES, role) for role in _roles()]
     found += [
-        (ROLES, _aggregate(n, [n, *b]))
-        for n, b in (("admin", ["edit", "view"]), ("edit", ["view"]), ("view", []))
+        (ROLES, _aggregate(name, into))
+        for name, into in (("admin", ""), ("edit", "admin"), ("view", "edit"))
     ]
-    known = "system:authenticated"
-    for role, groups in (
-        ("cluster-admin", ["system:masters"]),
-        ("system:basic-user", [known]),
-        ("system:discovery", [known]),
-        ("system:public-info-viewer", [known, "system:unauthenticated"]),
-        ("system:node", ["system:nodes"]),
-    ):
-        found.append((BINDINGS, _binding(role, groups)))
-    return found
+    found += [(BINDINGS, _binding(r, "Group", names)) for r, names in _BOUND_GROUPS.items()]
+    return found + [(BINDINGS, _binding(r, "User", [name])) for r, name in _BOUND_USERS.items()]
+
+
+def reconciled(stored: Object, default: Object) -> Object | None:
+    """
+    The stored object with everything that the default has; None if nothing is to be changed.
+
+    Rules and subjects of others stay, with one exception: earlier versions bound every kubelet to
+    ``system:node``, which gave each node the Secrets of all. ``autoupdate: "false"`` keeps an
+    object as it is.
+    """
+    meta = stored["metadata"]
+    if (meta.get("annotations") or {}).get(_AUTOUPDATE, "true") != "true":
+        return None
+    labels = {**(meta.get("labels") or {}), **default["metadata"]["labels"]}
+    made: Object = {**stored, "metadata": {**meta, "labels": labels}}
+    if "aggregationRule" in default:
+        made["aggregationRule"] = default["aggregationRule"]
+    if "rules" in default:
+        held = stored.get("rules") or []
+        missing = [rule for rule in default["rules"] if uncovered(held, [rule])]
+        made["rules"] = [*held, *missing]
+    if "subjects" in default:
+        made["subjects"] = _subjects(stored, default)
+        if not made["subjects"]:
+            del made["subjects"]
+    return None if made == stored else made
+
+
+def _subjects(stored: Object, default: Object) -> list[Object]:
+    held = stored.get("subjects") or []
+    if default["metadata"]["name"] == "system:node":
+        return [subject for subject in held if subject.get("name") != "system:nodes"]
+    return [*held, *(subject for subject in default["subjects"] if subject not in held)]

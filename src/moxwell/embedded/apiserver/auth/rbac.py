@@ -1,17 +1,23 @@
 """
 RBAC authorizer, evaluated from the stored roles and bindings.
 
-``system:masters`` may do everything; other users what a rule of a bound role allows. Writers of
-roles and bindings need the permissions they grant (escalation check). Compiled bindings are cached
-until a role or binding changes.
+``system:masters`` may do everything; kubelets what the Node authorizer allows; other users what a
+rule of a bound role allows. Bindings are indexed by subject until a role or binding changes.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from moxwell.api import requests
 from moxwell.embedded.apiserver import status_errors
+from moxwell.embedded.apiserver.auth.decisions import ALLOWED, Decision
+from moxwell.embedded.apiserver.auth.node_authorizer import NodeAuthorizer
+from moxwell.embedded.apiserver.auth.policy_rules import (
+    AuthorizationAttributes,
+    PolicyRule,
+    rule_allows,
+)
 from moxwell.embedded.apiserver.object_cache import ObjectCache, StoredChange
 from moxwell.embedded.apiserver.pdb import selector_of
 from moxwell.embedded.apiserver.request_info import ADMIN, ApiCall
@@ -24,50 +30,39 @@ _GROUP_RESOURCES = tuple(
 )
 
 
+class RoleNotFound(LookupError):
+    """A role that a binding names does not exist."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        self.name = name
+        super().__init__(f'{kind.lower()}.{GROUP} "{name}" not found')
+
+
 @dataclass(frozen=True, slots=True)
-class AuthorizationAttributes:
-    """The attributes of an authorization decision; with ``path`` it is a non-resource request."""
+class BoundRole:
+    """The rules that one binding gives to one subject; ``error`` if the role is missing."""
 
-    verb: str
-    group: str = ""
-    resource: str = ""
-    subresource: str = ""
-    name: str = ""
-    namespace: str = ""
-    path: str = ""
-
-    @property
-    def full(self) -> str:
-        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+    rules: tuple[PolicyRule, ...]
+    description: str
+    error: str = ""
 
 
-def rule_allows(rule: Mapping[str, Any], attributes: AuthorizationAttributes) -> bool:
-    """Report whether the rule allows the request."""
-    verbs = rule.get("verbs") or ()
-    if attributes.verb not in verbs and "*" not in verbs:
-        return False
-    if attributes.path:
-        return any(
-            _covers(pattern, attributes.path) for pattern in rule.get("nonResourceURLs") or ()
-        )
-    groups, names = rule.get("apiGroups") or (), rule.get("resourceNames") or ()
-    if attributes.group not in groups and "*" not in groups:
-        return False
-    if names and attributes.name not in names:
-        return False
-    return any(_is_resource(known, attributes) for known in rule.get("resources") or ())
+@dataclass(frozen=True, slots=True)
+class BindingIndex:
+    """Bound roles by namespace (empty: cluster-wide) and by kind and name of the subject."""
 
+    bound: dict[tuple[str, str, str], list[BoundRole]] = field(default_factory=dict)
 
-def _is_resource(known: str, attributes: AuthorizationAttributes) -> bool:
-    return known in ("*", attributes.full) or bool(
-        attributes.subresource and known == f"*/{attributes.subresource}"
-    )
+    def add(self, namespace: str, subject: Object, role: BoundRole) -> None:
+        key = (namespace, *_subject_key(subject, namespace))
+        self.bound.setdefault(key, []).append(role)
 
-
-def _covers(pattern: str, path: str) -> bool:
-    if pattern == "*":
-        return True
-    return path.startswith(pattern[:-1]) if pattern.endswith("*") else path == pattern
+    def of(self, user: requests.UserInfo, namespace: str) -> Iterator[BoundRole]:
+        """Yield the roles of a user, cluster-wide ones first."""
+        keys = [("User", user.name), *(("Group", group) for group in dict.fromkeys(user.groups))]
+        for where in ("", namespace) if namespace else ("",):
+            for key in keys:
+                yield from self.bound.get((where, *key), ())
 
 
 class Authorizer:
@@ -75,187 +70,184 @@ class Authorizer:
 
     def __init__(self, cache: ObjectCache) -> None:
         self._cache = cache
-        self._cached: dict[str, list[tuple[Object, str, list[Object]]]] | None = None
+        self._nodes = NodeAuthorizer(cache)
+        self._cached: BindingIndex | None = None
 
     def on_change(self, change: StoredChange) -> None:
+        self._nodes.on_change(change)
         if change.record.group_resource in _GROUP_RESOURCES:
             self._cached = None
 
-    # bindings
+    # roles and bindings
 
-    def _bindings(self) -> dict[str, list[tuple[Object, str, list[Object]]]]:
-        """
-        List (namespace, subject, subject namespace, rules); an empty namespace means cluster-wide.
-        """
+    def _bindings(self) -> BindingIndex:
         if self._cached is None:
-            found: dict[str, list[tuple[Object, str, list[Object]]]] = {}
-            for group_resource in _GROUP_RESOURCES[2:]:
+            found = BindingIndex()
+            for kind, group_resource in zip(
+                ("ClusterRoleBinding", "RoleBinding"), _GROUP_RESOURCES[2:], strict=True
+            ):
                 for record in self._cache.table(group_resource).scan():
-                    binding = record.object()
-                    rules = self._rules(binding.get("roleRef") or {}, record.namespace)
-                    for subject in binding.get("subjects") or ():
-                        where = found.setdefault(record.namespace, [])
-                        where.append((subject, subject.get("namespace", ""), rules))
+                    self._index(found, kind, record.object(), record.namespace)
             self._cached = found
         return self._cached
 
-    def _rules(self, ref: Object, namespace: str) -> list[Object]:
-        if ref.get("kind") == "ClusterRole":
-            record = self._cache.find(_GROUP_RESOURCES[0], ref.get("name", ""))
-        else:
-            record = self._cache.find(_GROUP_RESOURCES[1], f"{namespace}/{ref.get('name', '')}")
-        if record is None:
-            return []
-        role = record.object()
-        if "aggregationRule" in role:
-            return self._aggregated(role["aggregationRule"])
-        return role.get("rules") or []
+    def _index(self, index: BindingIndex, kind: str, binding: Object, namespace: str) -> None:
+        ref, error = binding.get("roleRef") or {}, ""
+        rules: tuple[PolicyRule, ...] = ()
+        try:
+            rules = tuple(self.rules_of_role(ref, namespace))
+        except RoleNotFound as missing:
+            error = str(missing)
+        for subject in binding.get("subjects") or ():
+            shown = _describe(kind, binding, ref, subject)
+            index.add(namespace, subject, BoundRole(rules, shown, error))
 
-    def _aggregated(self, rule: Object) -> list[Object]:
-        wanted = [selector_of(s) for s in rule.get("clusterRoleSelectors") or ()]
-        found: list[Object] = []
+    def rules_of_role(self, ref: Object, namespace: str) -> list[PolicyRule]:
+        """The rules of a referenced role; RoleNotFound if it does not exist."""
+        kind, name = ref.get("kind", ""), ref.get("name", "")
+        if kind == "ClusterRole":
+            record = self._cache.find(_GROUP_RESOURCES[0], name)
+        else:
+            record = self._cache.find(_GROUP_RESOURCES[1], f"{namespace}/{name}")
+        if record is None:
+            raise RoleNotFound(kind, name)
+        role = record.object()
+        if role.get("aggregationRule"):
+            return self._aggregated(role, {name})
+        return list(role.get("rules") or ())
+
+    def _aggregated(self, role: Object, visited: set[str]) -> list[PolicyRule]:
+        """The rules of all selected roles; a cycle of selectors adds each role once."""
+        selectors = role["aggregationRule"].get("clusterRoleSelectors") or ()
+        wanted = [selector_of(selector) for selector in selectors]
+        found: list[PolicyRule] = []
         for record in self._cache.table(_GROUP_RESOURCES[0]).scan():
-            if any(selector.matches(record.labels) for selector in wanted):
-                role = record.object()
-                nested = role.get("aggregationRule")
-                found += (
-                    self._aggregated(nested)
-                    if nested and nested != rule
-                    else role.get("rules") or []
-                )
+            chosen = any(selector.matches(record.labels) for selector in wanted)
+            if not chosen or record.name in visited:
+                continue
+            visited.add(record.name)
+            other = record.object()
+            nested = other.get("aggregationRule")
+            found += self._aggregated(other, visited) if nested else other.get("rules") or ()
         return found
 
-    def rules_of(self, user: requests.UserInfo, namespace: str) -> Iterator[Object]:
+    def rules_of(self, user: requests.UserInfo, namespace: str) -> Iterator[PolicyRule]:
         """Yield the rules of a user in a namespace and cluster-wide."""
-        bound = self._bindings()
-        for where in {"", namespace}:
-            for subject, subject_namespace, rules in bound.get(where, ()):
-                if _is_subject(subject, subject_namespace or where, user):
-                    yield from rules
+        for role in self._bindings().of(user, namespace):
+            yield from role.rules
 
-    def is_allowed(self, user: requests.UserInfo, attributes: AuthorizationAttributes) -> bool:
-        if MASTERS in user.groups:
-            return True
-        return any(
-            rule_allows(rule, attributes) for rule in self.rules_of(user, attributes.namespace)
-        )
+    def resolution_errors(self, user: requests.UserInfo, namespace: str) -> list[str]:
+        """The missing roles that bindings of the user name."""
+        found = (role.error for role in self._bindings().of(user, namespace))
+        return list(dict.fromkeys(error for error in found if error))
 
     # decisions
 
-    def authorize(self, call: ApiCall) -> None:
+    def decide(self, user: requests.UserInfo, attributes: AuthorizationAttributes) -> Decision:
+        """Decide by group, by the Node authorizer, then by RBAC."""
+        if MASTERS in user.groups:
+            return ALLOWED
+        by_node = self._nodes.decide(user, attributes)
+        if by_node.allowed:
+            return by_node
+        for role in self._bindings().of(user, attributes.namespace):
+            if any(rule_allows(rule, attributes) for rule in role.rules):
+                return Decision(True, f"RBAC: allowed by {role.description}")
+        errors = self.resolution_errors(user, attributes.namespace)
+        by_rbac = f"RBAC: {aggregate(errors)}" if errors else ""
+        return Decision(False, "\n".join(filter(None, (by_node.reason, by_rbac))))
+
+    def is_allowed(self, user: requests.UserInfo, attributes: AuthorizationAttributes) -> bool:
+        return self.decide(user, attributes).allowed
+
+    def authorize(self, call: ApiCall) -> Decision:
         """Raise 403 unless the caller is allowed."""
         if call.user is ADMIN:
-            return
-        resource = call.resource
-        namespace = call.namespace if resource.namespaced or resource.plural == "namespaces" else ""
-        attributes = AuthorizationAttributes(
-            call.verb, resource.group, resource.plural, call.subresource, call.name, namespace
-        )
-        if not self.is_allowed(call.user, attributes):
-            raise status_errors.forbidden(
-                resource.plural, resource.group, call.name, _denied_message(call.user, attributes)
-            )
+            return ALLOWED
+        attributes = call_attributes(call)
+        decision = self.decide(call.user, attributes)
+        if not decision.allowed:
+            raise denied(call.user, attributes, decision.reason)
+        return decision
 
-    def authorize_path(self, request: requests.Request) -> None:
+    def authorize_path(self, request: requests.Request) -> Decision:
         user = request.user
         if user is None or MASTERS in user.groups:
-            return
+            return ALLOWED
         attributes = AuthorizationAttributes(request.method.lower(), path=request.path)
-        if not self.is_allowed(user, attributes):
+        decision = self.decide(user, attributes)
+        if not decision.allowed:
+            reason = f": {decision.reason}" if decision.reason else ""
             raise status_errors.forbidden_path(
-                f'User "{user.name}" cannot {attributes.verb} path "{attributes.path}"'
+                f'User "{user.name}" cannot {attributes.verb} path "{attributes.path}"{reason}'
             )
-
-    def check_escalation(self, call: ApiCall, obj: Object) -> None:
-        """Raise 403 if a role or binding grants permissions that its writer lacks."""
-        resource, user = call.resource, call.user
-        if resource.group != GROUP or MASTERS in user.groups:
-            return
-        namespace = call.namespace
-        if resource.kind in ("Role", "ClusterRole"):
-            verb, rules = "escalate", obj.get("rules") or []
-        else:
-            verb, rules = "bind", self._rules(obj.get("roleRef") or {}, namespace)
-        role = "clusterroles" if resource.kind.startswith("Cluster") else "roles"
-        if verb == "bind":
-            role = (
-                "clusterroles"
-                if (obj.get("roleRef") or {}).get("kind") == "ClusterRole"
-                else "roles"
-            )
-        name = (
-            obj["metadata"].get("name", "")
-            if verb == "escalate"
-            else obj["roleRef"].get("name", "")
-        )
-        if self.is_allowed(user, AuthorizationAttributes(verb, GROUP, role, "", name, namespace)):
-            return
-        missing = [rule for rule in rules if not self._covers_rule(user, rule, namespace)]
-        if missing:
-            listed = "\n".join(_format_rule(rule) for rule in missing)
-            groups = " ".join(f'"{g}"' for g in user.groups)
-            why = (
-                f'user "{user.name}" (groups=[{groups}]) is attempting to grant RBAC'
-                " permissions not"
-                f" currently held:\n{listed}"
-            )
-            raise status_errors.forbidden(
-                resource.plural, resource.group, obj["metadata"].get("name", ""), why
-            )
-
-    def _covers_rule(self, user: requests.UserInfo, rule: Object, namespace: str) -> bool:
-        mine = list(self.rules_of(user, namespace))
-        return all(
-            any(rule_allows(held, attributes) for held in mine)
-            for attributes in _rule_attributes(rule, namespace)
-        )
+        return decision
 
 
-def _rule_attributes(rule: Object, namespace: str) -> Iterator[AuthorizationAttributes]:
-    """Yield everything a rule allows, one by one."""
-    for verb in rule.get("verbs") or ():
-        for path in rule.get("nonResourceURLs") or ():
-            yield AuthorizationAttributes(verb, path=path)
-        for group in rule.get("apiGroups") or ():
-            for resource in rule.get("resources") or ():
-                plain, _, subresource = resource.partition("/")
-                for name in rule.get("resourceNames") or ("",):
-                    yield AuthorizationAttributes(verb, group, plain, subresource, name, namespace)
+def call_attributes(call: ApiCall) -> AuthorizationAttributes:
+    """The attributes of a call; a list of one name is authorized by that name."""
+    resource = call.resource
+    namespace = call.namespace if resource.namespaced or resource.plural == "namespaces" else ""
+    name, node = call.name, ""
+    if not name and call.verb in ("list", "watch", "deletecollection"):
+        selected = dict(_equalities(call.query.get("fieldSelector", "")))
+        name, node = selected.get("metadata.name", ""), selected.get("spec.nodeName", "")
+    return AuthorizationAttributes(
+        call.verb,
+        resource.group,
+        resource.plural,
+        call.subresource,
+        name,
+        namespace,
+        node_selector=node,
+    )
 
 
-def _is_subject(subject: Object, namespace: str, user: requests.UserInfo) -> bool:
-    match subject.get("kind"):
-        case "User":
-            return bool(subject.get("name") == user.name)
-        case "Group":
-            return subject.get("name") in user.groups
-        case "ServiceAccount":
-            return user.name == f"system:serviceaccount:{namespace}:{subject.get('name')}"
-    return False
+def _equalities(selector: str) -> Iterator[tuple[str, str]]:
+    """Yield the field and value of each equality of a field selector."""
+    for term in selector.split(","):
+        field_name, operator, value = term.partition("=")
+        if operator and not field_name.endswith("!"):
+            yield field_name.strip(), value.removeprefix("=").strip()
 
 
-def _denied_message(user: requests.UserInfo, attributes: AuthorizationAttributes) -> str:
+def denied(
+    user: requests.UserInfo, attributes: AuthorizationAttributes, reason: str = ""
+) -> status_errors.StatusError:
+    """The error of a request that is not allowed."""
     where = (
         f'in the namespace "{attributes.namespace}"'
         if attributes.namespace
         else "at the cluster scope"
     )
-    return (
+    text = (
         f'User "{user.name}" cannot {attributes.verb} resource "{attributes.full}"'
         f' in API group "{attributes.group}" {where}'
     )
+    if reason:
+        text = f"{text}: {reason}"
+    return status_errors.forbidden(attributes.resource, attributes.group, attributes.name, text)
 
 
-def _format_rule(rule: Object) -> str:
-    names = (
-        ("APIGroups", "apiGroups"),
-        ("Resources", "resources"),
-        ("ResourceNames", "resourceNames"),
-        ("NonResourceURLs", "nonResourceURLs"),
-        ("Verbs", "verbs"),
+def aggregate(errors: list[str]) -> str:
+    """Errors as Go prints an aggregate."""
+    return errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]"
+
+
+def _subject_key(subject: Object, namespace: str) -> tuple[str, str]:
+    kind, name = str(subject.get("kind")), str(subject.get("name"))
+    if kind != "ServiceAccount":
+        return kind, name
+    where = subject.get("namespace") or namespace
+    return ("User", f"system:serviceaccount:{where}:{name}") if where else ("", "")
+
+
+def _describe(kind: str, binding: Object, ref: Object, subject: Object) -> str:
+    meta = binding["metadata"]
+    name = f"{meta['name']}/{meta['namespace']}" if meta.get("namespace") else meta["name"]
+    who = subject.get("name", "")
+    if subject.get("kind") == "ServiceAccount":
+        who = f"{who}/{subject.get('namespace') or meta.get('namespace', '')}"
+    return (
+        f'{kind} "{name}" of {ref.get("kind")} "{ref.get("name")}" to {subject.get("kind")} "{who}"'
     )
-    parts = []
-    for label, key in names:
-        if rule.get(key):
-            parts.append(f"{label}:[{', '.join(chr(34) + v + chr(34) for v in rule[key])}]")
-    return "{" + ", ".join(parts) + "}"

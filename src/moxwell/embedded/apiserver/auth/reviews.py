@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from moxwell.api.requests import UserInfo
-from moxwell.embedded.apiserver.auth.rbac import MASTERS, AuthorizationAttributes, Authorizer
+from moxwell.embedded.apiserver.auth.policy_rules import AuthorizationAttributes
+from moxwell.embedded.apiserver.auth.rbac import MASTERS, Authorizer
 from moxwell.embedded.apiserver.auth.tokens import ServiceAccountTokens
 from moxwell.embedded.apiserver.request_info import ApiCall
 from moxwell.embedded.apiserver.status_errors import ErrorCause, invalid
@@ -73,11 +74,9 @@ class AccessReviews:
             if path is None
             else AuthorizationAttributes(path.get("verb", ""), path=path.get("path", ""))
         )
-        return (
-            {"allowed": True}
-            if self._authorizer.is_allowed(user, attributes)
-            else {"allowed": False}
-        )
+        decision = self._authorizer.decide(user, attributes)
+        reason = {"reason": decision.reason} if decision.reason else {}
+        return {"allowed": decision.allowed, **reason}
 
     def _rules(self, user: UserInfo, namespace: str) -> Object:
         resources, paths = [], []

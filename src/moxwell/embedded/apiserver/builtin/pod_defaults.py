@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 Object = dict[str, Any]
+MIRROR = "kubernetes.io/config.mirror"  # the annotation of a kubelet's own pods
 MODE = 0o644
 
 
@@ -116,9 +117,11 @@ def default_pod(pod: Object) -> None:
 
 
 def admit_pod(pod: Object) -> None:
-    """Add what the default admission plugins add to a new Pod."""
+    """Add what the default admission plugins add to a new Pod; a mirror pod gets no account."""
     spec = pod["spec"]
-    _put(spec, serviceAccountName="default", serviceAccount="default")
+    mirror = MIRROR in (pod["metadata"].get("annotations") or {})
+    if not mirror:
+        _put(spec, serviceAccountName="default", serviceAccount="default")
     _put(spec, priority=0, preemptionPolicy="PreemptLowerPriority")
     tolerations = spec.setdefault("tolerations", [])
     for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"):
@@ -129,7 +132,7 @@ def admit_pod(pod: Object) -> None:
             tolerations.append(
                 {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
             )
-    if spec.get("automountServiceAccountToken") is not False:
+    if not mirror and spec.get("automountServiceAccountToken") is not False:
         _mount_token(spec)
 
 

@@ -244,6 +244,10 @@ def _node(new: Object, old: Object | None, subresource: str) -> list[ErrorCause]
 
 def _role(new: Object, old: Object | None, subresource: str) -> list[ErrorCause]:
     found = []
+    aggregation = new.get("aggregationRule")
+    if aggregation is not None and not aggregation.get("clusterRoleSelectors"):
+        text = "at least one clusterRoleSelector required if aggregationRule is non-nil"
+        found.append(required("aggregationRule.clusterRoleSelectors", text))
     for index, rule in enumerate(new.get("rules") or ()):
         at = f"rules[{index}]"
         if not rule.get("verbs"):

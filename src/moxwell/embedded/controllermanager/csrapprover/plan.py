@@ -51,17 +51,29 @@ def next_move(request: Json, conditions: tuple[Json, ...]) -> WriteMove:
 def denial(request: Json) -> str:
     """Why a request is denied; empty if it is approved."""
     spec = request["spec"]
-    csr = x509.load_pem_x509_csr(base64.b64decode(spec["request"]))
-    organizations = _values(csr, NameOID.ORGANIZATION_NAME)
-    name = "".join(_values(csr, NameOID.COMMON_NAME))
+    try:
+        csr = x509.load_pem_x509_csr(base64.b64decode(spec["request"]))
+    except ValueError:
+        return "the request is not a certificate signing request in PEM"
+    organizations, names = (
+        _values(csr, oid) for oid in (NameOID.ORGANIZATION_NAME, NameOID.COMMON_NAME)
+    )
+    name = names[0] if len(names) == 1 else ""
     if organizations != ["system:nodes"] or not name.startswith("system:node:"):
         return "the subject must be system:node:NAME of the organization system:nodes"
+    if _has_alt_names(csr):
+        return "a client certificate of a kubelet has no alternative names"
     if not set(spec.get("usages") or ()) <= USAGES:
         return "the usages of a kubelet certificate are for client authentication only"
     user, groups = spec.get("username", ""), spec.get("groups") or ()
     if "system:bootstrappers" not in groups and user != name:
         return "the requester must be a bootstrap token or the node itself"
     return "" if csr.is_signature_valid else "the request is not signed with its own key"
+
+
+def _has_alt_names(csr: x509.CertificateSigningRequest) -> bool:
+    oid = x509.SubjectAlternativeName.oid
+    return any(extension.oid == oid for extension in csr.extensions)
 
 
 def _values(csr: x509.CertificateSigningRequest, oid: x509.ObjectIdentifier) -> list[str]:

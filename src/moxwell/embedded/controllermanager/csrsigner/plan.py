@@ -14,7 +14,7 @@ from typing import Any
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from cryptography.x509.oid import ExtendedKeyUsageOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from moxwell.runtime.move import Done
 
@@ -43,11 +43,25 @@ class SignCertificate:
 
 
 def next_move(request: Json, seen: ObservedRequest) -> SignCertificate | Done:
-    """Sign an approved request of the kubelet signer."""
+    """Sign an approved request of the kubelet signer; its subject must be a node."""
     approved = "Approved" in seen.decisions and not seen.decisions & {"Denied", "Failed"}
     if request["spec"]["signerName"] != KUBELET_SIGNER or seen.issued or not approved:
         return Done()
+    if not _is_node(request["spec"]["request"]):
+        return Done()
     return SignCertificate(request["metadata"]["name"], request["spec"]["request"], seen.now)
+
+
+def _is_node(request: str) -> bool:
+    """Whether the subject is exactly one node; an approval by hand does not change that."""
+    try:
+        subject = x509.load_pem_x509_csr(base64.b64decode(request)).subject
+    except ValueError:
+        return False
+    names = [str(a.value) for a in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    groups = [a.value for a in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
+    one = len(names) == 1 and names[0].startswith("system:node:")
+    return one and groups == ["system:nodes"]
 
 
 def sign(request: str, ca: x509.Certificate, key: CAKey, now: datetime) -> str:
