@@ -104,10 +104,7 @@ class Committer:
             self._publish_batch(batch, waiters)
             return
         rows = [change.row() for change in batch]
-        loop = asyncio.get_running_loop()
-        self._in_flight = asyncio.wrap_future(
-            self._thread.submit(partial(self._log.commit, rows)), loop=loop
-        )
+        self._in_flight = self._thread.submit(partial(self._log.commit, rows))
         self._in_flight.add_done_callback(lambda done: self._batch_done(done, batch, waiters))
 
     def _batch_done(
@@ -150,9 +147,7 @@ class Committer:
         """Run a job on the writer thread; without a log it does nothing."""
         if self._log is None or self._thread is None:
             return None
-        return await asyncio.wrap_future(
-            self._thread.submit(partial(work, self._log, self._thread))
-        )
+        return await self._thread.submit(partial(work, self._log, self._thread))
 
     async def close(self) -> None:
         """Wait for the batch in flight and close the log."""

@@ -9,11 +9,19 @@ revision jumps as in a restore, so that clients list again.
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from moxwell.embedded.apiserver.storage import new_file, pages, replacement, restore, schema, tables
+from moxwell.embedded.apiserver.storage import (
+    new_file,
+    pages,
+    replacement,
+    restore,
+    schema,
+    tables,
+    wal,
+)
 from moxwell.embedded.apiserver.storage.errors import DatabaseDamaged, DiskFull
 from moxwell.embedded.apiserver.storage.rows import LogRow, RowName, name_of
 from moxwell.embedded.apiserver.storage.tables import TableContent
@@ -27,7 +35,8 @@ class RepairReport:
     objects: int = 0
     lost: tuple[RowName, ...] = ()  # no content: the object is gone
     older: tuple[tuple[RowName, int], ...] = ()  # an older content was used: its revision
-    proven: bool = True  # no further row can be missing
+    proven: bool = True  # no further row is missing
+    gaps: int = 0  # missing revisions of the history; objects may have an older content
     problems: tuple[str, ...] = ()
     revision: int = 0
     kept: Path | None = None
@@ -65,7 +74,8 @@ def repair(
         objects=len(rows),
         lost=lost,
         older=older,
-        proven=found.content.missing() is not None or _is_proven(found),
+        proven=_is_proven(found),
+        gaps=count_gaps(found.names, found.content.floor),
         problems=tuple(found.content.problems[:20]),
         revision=revision,
         kept=database.with_name(f"{database.name}.old-{stamp}"),
@@ -90,6 +100,11 @@ def _without_duplicates(*groups: tuple[RowName, ...]) -> tuple[RowName, ...]:
 
 def _collect(database: Path) -> _Found:
     found = _Found(content=_read_copy(database))
+    try:
+        wal.check(database)
+    except DatabaseDamaged as error:
+        found.content.problems.append(str(error))
+        found.content.digest = None  # it is older than what follows the damage
     found.rows.update(found.content.rows)
     found.names.update(found.content.names or {})
     if not found.content.is_healthy():
@@ -146,6 +161,12 @@ def _is_proven(found: _Found) -> bool:
         values=found.content.values,
     )
     return whole.missing() is not None
+
+
+def count_gaps(revisions: Collection[int], floor: int) -> int:
+    """How many revisions above the floor no row and no name has."""
+    above = [revision for revision in revisions if revision > floor]
+    return max(above) - max(floor, 1) - len(above) if above else 0  # the first revision is 2
 
 
 def choose(

@@ -5,6 +5,7 @@ A long job (a backup) calls :meth:`WriterThread.run_waiting` between its steps, 
 not wait for its end.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -41,11 +42,11 @@ class WriterThread:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._waiting: deque[_Job[Any]] = deque()
 
-    def submit(self, work: Callable[[], T]) -> "Future[T]":
-        """Queue a job; its result or exception is in the future."""
+    def submit(self, work: Callable[[], T]) -> "asyncio.Future[T]":
+        """Queue a job; the running loop gets its result or exception."""
         job = _Job(work)
         self._waiting.append(job)
-        return self._thread.submit(self._run, job)
+        return asyncio.get_running_loop().run_in_executor(self._thread, self._run, job)
 
     def _run(self, job: _Job[T]) -> T:
         if self._waiting and self._waiting[0] is job:
