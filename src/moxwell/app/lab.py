@@ -8,11 +8,13 @@ configurations as a configuration file would.
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib import resources
 from pathlib import Path
 
 import structlog
 
+from moxwell.app.lab_identity import LabIdentities
 from moxwell.app.region_access import TOKEN, TOKEN_SECRET
 from moxwell.app.state_dir import StateDir
 from moxwell.atomic_file import write_private
@@ -29,6 +31,7 @@ from moxwell.pve.config import RegionConfig, TokenAuth
 from moxwell.pve.values import SecretValue
 
 SAVE_SECONDS = 3.0
+GUEST_CONNECTIONS = 16  # of all guests of a cluster
 log = structlog.get_logger(__name__)
 
 
@@ -40,7 +43,11 @@ class Lab:
         self._world = world or Path(str(resources.files("moxwell.lab") / "lab.yaml"))
         self._control_planes = MachineControlPlanes(state.machine_control_planes, clock)
         self.guests = GuestRunner(
-            KubeTransport, clock, self._save_guests, control_planes=self._control_planes
+            partial(KubeTransport, connections=GUEST_CONNECTIONS),
+            clock,
+            self._save_guests,
+            control_planes=self._control_planes,
+            proxy=LabIdentities(state.control_planes, clock).find,
         )
         self._simulator: serve.Simulator | None = None
 

@@ -7,7 +7,7 @@ snapshot instead.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -43,6 +43,24 @@ class ChangeLog:
         self._changes: deque[RecordChange] = deque()
         self._capacity = capacity
         self._changed = asyncio.Event()
+        self._readers = 0
+        self._requested = asyncio.Event()
+
+    # Readers: the records need to be current only while somebody reads them
+
+    def request(self) -> None:
+        """Somebody reads the records now: make them current soon."""
+        self._requested.set()
+
+    def take_request(self) -> bool:
+        """Whether somebody follows, or has read since the last call."""
+        requested = self._readers > 0 or self._requested.is_set()
+        self._requested.clear()
+        return requested
+
+    async def wait_request(self) -> None:
+        """Wait until somebody reads."""
+        await self._requested.wait()
 
     @property
     def since(self) -> datetime:
@@ -88,8 +106,17 @@ class ChangeLog:
             return None
         return tuple(change for change in self._changes if change.number > number)
 
-    async def follow(self, number: int) -> AsyncIterator[RecordChange | Snapshot]:
+    async def follow(self, number: int) -> AsyncGenerator[RecordChange | Snapshot, None]:
         """Yield changes after ``number`` as they happen; a snapshot if some are lost."""
+        self._readers += 1
+        self.request()
+        try:
+            async for item in self._follow(number):
+                yield item
+        finally:
+            self._readers -= 1
+
+    async def _follow(self, number: int) -> AsyncGenerator[RecordChange | Snapshot, None]:
         while True:
             waiting = self._changed
             missed = self.changes_after(number)

@@ -1,10 +1,13 @@
 """
-Joins informer caches and Proxmox inventories into an overview for the dashboard, once a second.
+Joins informer caches and Proxmox inventories into an overview for the dashboard.
 
-Reads what is in memory; the number of sockets of a host is read from Proxmox once. The change log
-keeps only differences.
+Once a second while a browser follows, but with at most a tenth of the time of one core. While
+nobody does, only after changes and at most every ten seconds, for the history. Reads what is in
+memory; the number of sockets of a host is read from Proxmox once. The change log keeps only
+differences.
 """
 
+import asyncio
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -28,7 +31,8 @@ from moxwell.web.change_log import ChangeLog
 from moxwell.web.views import Views
 
 MIB = 1 << 20
-INTERVAL_SECONDS = 1.0
+INTERVAL_SECONDS, UNREAD_SECONDS = 1.0, 10.0
+MOST_SHARE = 0.1  # of the time
 TenantCaches = Callable[[Key], Caches | None]  # None while a tenant does not run
 PodCounts = Callable[[Key], dict[str, int]]  # cluster -> node -> pods
 
@@ -69,12 +73,50 @@ class DashboardFeed:
         views.history.load_durations(stored)
         while True:
             await self._read_sockets()
+            seen, began = self._signature(), self._clock.monotonic()
             overview = self.overview()
             change_log.put(views.records(overview), at=overview.now)
+            took = self._clock.monotonic() - began
             stored = stage_durations.write(
                 self._durations_file, stored, views.history.dump_durations()
             )
-            await self._clock.sleep(INTERVAL_SECONDS)
+            await self._clock.sleep(max(INTERVAL_SECONDS, took / MOST_SHARE))
+            await self._wait_reader_or_change(change_log, seen)
+
+    async def _wait_reader_or_change(self, change_log: ChangeLog, seen: object) -> None:
+        """Return at once while somebody reads, else after a change."""
+        while not change_log.take_request():
+            requested = asyncio.ensure_future(change_log.wait_request())
+            pause = asyncio.ensure_future(self._clock.sleep(UNREAD_SECONDS))
+            try:
+                await asyncio.wait((requested, pause), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                requested.cancel()
+                pause.cancel()
+            if self._signature() != seen:
+                return
+
+    def _signature(self) -> object:
+        """Differs after every change of an object, a host, a guest's host or state, a region."""
+        caches = (
+            self._apps,
+            self._clusters,
+            self._machines,
+            self._guests,
+            self._groups,
+            self._sets,
+        )
+        return (
+            tuple(cache.changes for cache in caches),
+            tuple(
+                (
+                    region.inventory.health is None or region.inventory.health.reachable,
+                    tuple(host.online for host in region.inventory.hosts.values()),
+                    frozenset((g.vmid, g.host, g.status) for g in region.inventory.guests.values()),
+                )
+                for region in self._regions.values()
+            ),
+        )
 
     async def _read_sockets(self) -> None:
         """Read the number of sockets of each host once."""
@@ -100,7 +142,7 @@ class DashboardFeed:
             hosts=tuple(h for r in regions for h in self._hosts(r, now)),
             guests=tuple(g for r in regions for g in _guests(r)),
             clusters=tuple(self._cluster(a) for a in self._apps.list()),
-            machines=tuple(self._machine(m) for m in self._machines.list()),
+            machines=self._machine_views(),
             storages=tuple(s for r in regions for s in dashboard_volumes.storages_of(r)),
             volumes=tuple(v for a in self._apps.list() for v in self._volumes(a)),
         )
@@ -194,12 +236,19 @@ class DashboardFeed:
             memory_mib=(guest.spec.memory_mib or 0) if guest else 0,
         )
 
-    def _machine(self, machine: CapiMachine) -> model.MachineView:
+    def _machine_views(self) -> tuple[model.MachineView, ...]:
+        machines = self._machines.list()
+        clusters = {Key(m.namespace, m.spec.cluster_name) for m in machines}
+        pods = {cluster: self._pods(cluster) for cluster in clusters}
+        return tuple(
+            self._machine(m, pods[Key(m.namespace, m.spec.cluster_name)]) for m in machines
+        )
+
+    def _machine(self, machine: CapiMachine, pods: dict[str, int]) -> model.MachineView:
         ref = machine.spec.infrastructure_ref
         guest = self._guests.find(Key(machine.namespace, ref.name)) if ref else None
         spec, status = (guest.spec, guest.status) if guest else (None, None)
         node = machine.status.node_ref.name if machine.status.node_ref else ""
-        pods = self._pods(Key(machine.namespace, machine.spec.cluster_name))
         addresses = [a.address for a in machine.status.addresses if a.type == "InternalIP"]
         conditions = status.conditions if status else ()
         claim = spec.claim if spec else None

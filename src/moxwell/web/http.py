@@ -10,7 +10,7 @@ Host header are refused, which prevents DNS rebinding.
 import hmac
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from importlib import resources
 from typing import Any
@@ -121,6 +121,7 @@ class Dashboard:
 
     async def _state(self, request: web.Request) -> web.Response:
         at = request.query.get("at")
+        self._change_log.request()
         snapshot = (
             self._change_log.snapshot_at(_parse_time(at)) if at else self._change_log.snapshot
         )
@@ -135,8 +136,9 @@ class Dashboard:
         number = int(last) if last.lstrip("-").isdigit() else -1
         with suppress(ConnectionError):  # the browser closed the connection
             await response.prepare(request)
-            async for item in self._change_log.follow(number):
-                await response.write(_event(item, self._change_log.since))
+            async with aclosing(self._change_log.follow(number)) as changes:
+                async for item in changes:
+                    await response.write(_event(item, self._change_log.since))
         return response
 
     async def _act(self, request: web.Request) -> web.Response:

@@ -134,3 +134,17 @@ def test_guests_do_not_cover_each_other_while_there_is_room(guests: dict[str, in
     places = list(Layout((2, 2)).place(guests).values())
     cells = [cell for place in places for cell in place.cells()]
     assert len(cells) == len(set(cells))
+
+
+async def test_the_log_knows_whether_somebody_reads() -> None:
+    log = ChangeLog(START)
+    assert not log.take_request()
+    log.request()
+    assert log.take_request()
+    assert not log.take_request()  # a single read is over
+    following = log.follow(-1)
+    assert isinstance(await anext(following), Snapshot)
+    assert log.take_request()
+    assert log.take_request()  # as long as it follows
+    await following.aclose()
+    assert not log.take_request()

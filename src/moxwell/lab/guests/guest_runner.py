@@ -35,6 +35,7 @@ from moxwell.lab.guests.control_plane import (
 from moxwell.lab.guests.hardware import SimulatedVm
 from moxwell.lab.guests.join import NodeKubeconfig, StoredKubeconfig
 from moxwell.lab.guests.kubelet import NodeFacts, SimulatedKubelet
+from moxwell.lab.guests.shared_connections import GuestHandler, Proxy, SharedConnections
 from moxwell.lab.guests.static_pods import MirrorPods, static_pods
 from moxwell.lab.guests.userdata import KubeadmJoin, find_join, read_user_data
 from moxwell.task_group import LongLivedTasks
@@ -64,7 +65,7 @@ class _Boot:
     vm: SimulatedVm
     system: agent.OperatingSystem
     task: asyncio.Task[None] | None = None
-    handlers: list[Any] = field(default_factory=list)
+    handlers: list[GuestHandler] = field(default_factory=list)
     control_plane: GuestControlPlane | None = None
 
 
@@ -77,13 +78,15 @@ class GuestRunner:
         clock: Clock,
         on_change: Callable[[], None] = lambda: None,
         control_planes: ControlPlaneServer | None = None,
+        proxy: Proxy = lambda access: None,
     ) -> None:
-        """``on_change`` is called when persistent data changed."""
-        self._dial, self._clock, self._on_change = dial, clock, on_change
+        """``on_change`` is called when persistent data changed; for ``proxy`` see its module."""
+        self._clock, self._on_change = clock, on_change
         self._control_planes = control_planes
         self._boots: dict[tuple[str, int], _Boot] = {}
         self._persisted: dict[str, PersistedGuest] = {}
         self._tasks = LongLivedTasks()
+        self._connections = SharedConnections(dial, clock, self._tasks.spawn, proxy)
 
     async def run(self) -> None:
         """Run the guests until cancelled."""
@@ -108,9 +111,7 @@ class GuestRunner:
             return
         if boot.task is not None:
             boot.task.cancel()
-        for handler in boot.handlers:
-            if hasattr(handler, "close"):
-                await handler.close()
+        await self._close_handlers(boot)
         if boot.control_plane is not None and self._control_planes is not None:
             await self._control_planes.release(boot.control_plane, boot.vm.uuid)
 
@@ -247,13 +248,18 @@ class GuestRunner:
         if persisted.kubeconfig is None:
             raise Invalid("the guest has not joined a cluster")
         kubeconfig = join.restore(persisted.kubeconfig)
+        await self._close_handlers(boot)  # of the join
         dial = self._dial_for(boot)
-        kube = Kube(dial(kubeconfig.access), manager="kubelet")
+        handler = self._connections.dial(kubeconfig.access)
+        boot.handlers.append(handler)
+        await handler.open()
+        kube = Kube(handler, manager="kubelet")
         kubelet = SimulatedKubelet(
             kube,
             _node_facts(boot, config_drive, persisted, kubeconfig),
             self._clock,
             boot.vm.live_config,
+            self._connections.pods(kubeconfig.access),
         )
         if persisted.control_plane is None:
             await kubelet.run()
@@ -267,9 +273,14 @@ class GuestRunner:
             )
             group.create_task(labeler.run())
 
+    async def _close_handlers(self, boot: _Boot) -> None:
+        handlers, boot.handlers = boot.handlers, []
+        for handler in handlers:
+            await handler.close()
+
     def _dial_for(self, boot: _Boot) -> Callable[[ApiAccess], Handler]:
         def dial(access: ApiAccess) -> Handler:
-            handler = self._dial(access)
+            handler = self._connections.dial(access)
             boot.handlers.append(handler)
             return handler
 

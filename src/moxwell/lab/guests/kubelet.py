@@ -17,6 +17,7 @@ from moxwell.api.meta import micro_time
 from moxwell.clock import Clock
 from moxwell.errors import Conflict, Denied, Missing, Retryable
 from moxwell.kube.client import Kube
+from moxwell.lab.guests.pod_watch import PodWatch
 from moxwell.lab.guests.pods import PodRunner
 from moxwell.lab.guests.volumes import VolumeManager
 
@@ -155,12 +156,13 @@ class SimulatedKubelet:
         facts: NodeFacts,
         clock: Clock,
         live_config: Callable[[], Mapping[str, Any]] = dict,
+        pods: PodWatch | None = None,
     ) -> None:
         self._kube = kube
         self._facts = facts
         self._clock = clock
         self._volumes = VolumeManager(kube, facts.name, live_config, clock)
-        self._pods = PodRunner(kube, facts.name, clock, self._volumes)
+        self._pods = PodRunner(kube, facts.name, clock, self._volumes, pods)
         self._renewed = clock.monotonic()
 
     async def register(self) -> None:

@@ -14,8 +14,7 @@ from moxwell.api.kinds import Resource
 from moxwell.clock import Clock
 from moxwell.errors import Denied, Missing, Retryable
 from moxwell.kube.client import Kube
-from moxwell.kube.codec import WatchEvent
-from moxwell.kube.errors import Gone
+from moxwell.lab.guests.pod_watch import PodWatch, own_watch, shared_watch
 from moxwell.lab.guests.volumes import VolumeManager
 
 PODS = Resource("", "v1", "pods", "Pod")
@@ -77,33 +76,33 @@ def is_finite(pod: dict[str, Any]) -> bool:
 class PodRunner:
     """Runs the pods of one node."""
 
-    def __init__(self, kube: Kube, node: str, clock: Clock, volumes: VolumeManager) -> None:
-        self._kube = kube
-        self._node = node
-        self._clock = clock
-        self._volumes = volumes
+    def __init__(
+        self,
+        kube: Kube,
+        node: str,
+        clock: Clock,
+        volumes: VolumeManager,
+        shared: PodWatch | None = None,
+    ) -> None:
+        """Without a ``shared`` watch it watches the pods of its node itself."""
+        self._kube, self._node, self._clock, self._volumes = kube, node, clock, volumes
+        self._shared = shared
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
-        """Watch the pods bound to this node until cancelled."""
+        """Run the pods bound to this node until cancelled."""
         async with asyncio.TaskGroup() as group:
-            while True:
-                try:
-                    await self._watch(group)
-                except (Retryable, Denied, Gone):
-                    await self._clock.sleep(RETRY_SECONDS)
 
-    async def _watch(self, group: asyncio.TaskGroup) -> None:
-        fields = {"spec.nodeName": self._node}
-        page = await self._kube.list(PODS, fields=fields)
-        for pod in page.items:
-            self._sync_pod(pod, group)
-        version = page.resource_version
-        async for event in self._kube.watch(PODS, fields=fields, resource_version=version):
-            if isinstance(event, WatchEvent) and event.type == "DELETED":
-                self._volumes.remove_pod(event.object["metadata"]["uid"])
-            elif isinstance(event, WatchEvent):
-                self._sync_pod(event.object, group)
+            def deliver(pod: dict[str, Any], deleted: bool) -> None:
+                if deleted:
+                    self._volumes.remove_pod(pod["metadata"]["uid"])
+                else:
+                    self._sync_pod(pod, group)
+
+            if self._shared is not None:
+                await shared_watch(self._shared, self._node, deliver)
+            else:
+                await own_watch(self._kube, self._node, self._clock, deliver)
 
     def _sync_pod(self, pod: dict[str, Any], group: asyncio.TaskGroup) -> None:
         uid, deleting = pod["metadata"]["uid"], "deletionTimestamp" in pod["metadata"]

@@ -10,6 +10,7 @@ cluster has the CSIDriver and the Node has its topology labels.
 import asyncio
 import hashlib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from moxwell.api.kinds import Resource
@@ -32,6 +33,7 @@ ATTACHMENTS = Resource(GROUP, "v1", "volumeattachments", "VolumeAttachment", nam
 CSI_DRIVERS = Resource(GROUP, "v1", "csidrivers", "CSIDriver", namespaced=False)
 CSI_NODES = Resource(GROUP, "v1", "csinodes", "CSINode", namespaced=False)
 POLL_SECONDS, RESIZE_SECONDS, REGISTER_SECONDS, EVENT_EVERY = 1.0, 4.0, 3.0, 20
+CHECK_SECONDS = 60.0  # between two checks of a registered driver
 
 
 def claims_of(pod: Mapping[str, Any]) -> list[str]:
@@ -72,16 +74,21 @@ class VolumeManager:
     async def run(self) -> None:
         """Register the driver and resize file systems until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._every(REGISTER_SECONDS, self._register))
-            group.create_task(self._every(RESIZE_SECONDS, self._resize_all))
+            group.create_task(self._keep_registered())
+            group.create_task(self._keep_resized())
 
-    async def _every(self, seconds: float, action: Any) -> None:
+    async def _keep_registered(self) -> None:
         while True:
-            try:
-                await action()
-            except MoxwellError:
-                await self._clock.sleep(seconds)  # API unreachable, or a conflict
-            await self._clock.sleep(seconds)
+            pause = REGISTER_SECONDS
+            with suppress(MoxwellError):  # API unreachable, or a conflict
+                pause = CHECK_SECONDS if await self._register() else REGISTER_SECONDS
+            await self._clock.sleep(pause)
+
+    async def _keep_resized(self) -> None:
+        while True:
+            with suppress(MoxwellError):
+                await self._resize_all()
+            await self._clock.sleep(RESIZE_SECONDS)
 
     # Pods
 
@@ -205,21 +212,23 @@ class VolumeManager:
 
     # CSINode
 
-    async def _register(self) -> None:
+    async def _register(self) -> bool:
+        """Write the driver to the CSINode; False while it cannot be registered yet."""
         if await self._kube.find(CSI_DRIVERS, DRIVER) is None:
-            return
+            return False
         node = await self._kube.get(NODES, self._node)
         driver = csi_node_driver(node, disks.max_volumes(self._disks()))
         if driver is None:
-            return
+            return False
         csi_node = await self._kube.find(CSI_NODES, self._node)
         if csi_node is None:
             await self._create_csi_node(node, driver)
-            return
+            return True
         drivers = csi_node["spec"].get("drivers") or []
         if driver not in drivers:
             kept = [r for r in drivers if r["name"] != DRIVER]
             await self._kube.merge(CSI_NODES, self._node, {"spec": {"drivers": [*kept, driver]}})
+        return True
 
     async def _create_csi_node(self, node: Json, driver: Json) -> None:
         owner = {
