@@ -8,10 +8,10 @@ from moxwell.bootstrap.go_templates.evaluate import Evaluator
 from moxwell.bootstrap.go_templates.nodes import (
     ActionNode,
     BranchNode,
-    TemplateCallNode,
     LoopControlNode,
     ParsedTemplate,
     SyntaxNode,
+    TemplateCallNode,
     TextNode,
 )
 from moxwell.bootstrap.go_templates.printing import printed

@@ -6,11 +6,11 @@ from moxwell.bootstrap.go_templates import lexer, pipeline_parser
 from moxwell.bootstrap.go_templates.nodes import (
     ActionNode,
     BranchNode,
-    TemplateCallNode,
     LoopControlNode,
     ParsedTemplate,
     PipelineNode,
     SyntaxNode,
+    TemplateCallNode,
     TextNode,
 )
 from moxwell.bootstrap.go_templates.token_stream import TokenStream
