@@ -1,17 +1,22 @@
 """``/cluster/backup``: stores and lists backup jobs; their schedules do not run."""
 
-from typing import Any
-
 from moxwell.lab.proxmox.config_schema import formats
-from moxwell.lab.proxmox.errors import die, param_error
+from moxwell.lab.proxmox.config_schema.property_strings import split
+from moxwell.lab.proxmox.errors import PveException, bad_params, die, forbidden, param_error
 from moxwell.lab.proxmox.request_context import PveCall
-from moxwell.lab.proxmox.route import ApiRoute, Param
+from moxwell.lab.proxmox.route import ApiRoute
 from moxwell.lab.proxmox.route_permissions import perm
+from moxwell.lab.proxmox.schema.catalog import catalog
 from moxwell.lab.proxmox.state import Row, SimGuest
+from moxwell.lab.proxmox.volumes import vzdump_options
+from moxwell.lab.proxmox.volumes.backup_volumes import backup_volumes
+
+_OBJECTS = {"prune-backups": None, "performance": None, "fleecing": "enabled"}
 
 
 def _row(ident: str, job: Row) -> Row:
-    return {"id": ident, "type": "vzdump", **job}
+    objects = {name: split(str(job[name]), key) for name, key in _OBJECTS.items() if name in job}
+    return {"id": ident, "type": "vzdump", **job, **objects}
 
 
 def list_jobs(call: PveCall) -> list[Row]:
@@ -30,88 +35,138 @@ def get_job(call: PveCall) -> Row:
     return _row(ident, call.region.backup_jobs[ident])
 
 
+def _check(call: PveCall, values: Row) -> None:
+    vzdump_options.check_permissions(call, values)
+    pool = values.get("pool")
+    if pool is not None and pool not in call.region.pools:
+        raise forbidden(f"pool '{pool}' does not exist")
+    if pool is not None:
+        call.check(f"/pool/{pool}", "VM.Backup")
+
+
+def _set_schedule(values: Row) -> None:
+    """Convert ``dow`` and ``starttime`` to a schedule."""
+    if "starttime" not in values:
+        return
+    if "schedule" in values:
+        raise bad_params(starttime="'starttime' and 'schedule' cannot both be set")
+    days, start = values.pop("dow", None), values.pop("starttime")
+    values["schedule"] = f"{days} {start}" if days else str(start)
+
+
+def _verify_locked(values: Row) -> None:
+    """With the lock of jobs.cfg held, an invalid parameter is a plain error."""
+    try:
+        vzdump_options.verify(values)
+    except PveException as problem:
+        raise die(problem.in_task) from problem
+
+
 def create_job(call: PveCall) -> None:
     values = dict(call.params)
+    _check(call, values)
+    _set_schedule(values)
+    if "schedule" not in values:
+        raise bad_params(schedule="neither 'starttime' nor 'schedule' were set")
     ident = values.pop("id", None) or f"backup-{call.runtime.random.getrandbits(32):08x}"
     if ident in call.region.backup_jobs:
-        raise die(f"ID '{ident}' already exists")
-    if not any(name in values for name in ("vmid", "pool", "all")):
-        raise param_error({"vmid": "property is missing and it is not optional"})
+        raise die(f"Job '{ident}' already exists")
+    _verify_locked(values)
     values.setdefault("enabled", 1)
     call.region.backup_jobs[ident] = values
 
 
 def update_job(call: PveCall) -> None:
-    job = call.region.backup_jobs[_find(call)]
-    for option in formats.split_list(call.params.pop("delete", "")):
-        job.pop(option, None)
-    job.update({k: v for k, v in call.params.items() if k != "id"})
+    values, jobs = dict(call.params), call.region.backup_jobs
+    ident, listed = values.pop("id"), values.pop("delete", "")
+    _check(call, values)
+    _set_schedule(values)
+    if ident not in jobs:
+        raise die("no such vzdump job")
+    job = dict(jobs[ident])
+    for name in formats.split_list(listed):
+        if name not in _deletable(call.major):
+            error = param_error({"delete": f"unknown option '{name}'"})
+            raise die(error.in_task)
+        job.pop(name, None)
+    _replace(job, values)
+    _verify_locked(job)
+    jobs[ident] = job
+
+
+def _deletable(major: int) -> frozenset[str]:
+    facts = catalog(major).find("POST", "/nodes/{node}/vzdump")
+    return frozenset(facts.params if facts else ()) | {"comment", "repeat-missed"}
+
+
+def _replace(job: Row, values: Row) -> None:
+    """Set options; a new selection of guests replaces the old one."""
+    job.update(values)
+    dropped: tuple[str, ...] = ()
+    if "vmid" in values:
+        dropped = ("all", "exclude", "pool")
+    elif values.get("all"):
+        dropped = ("vmid", "pool")
+    elif job.get("pool"):
+        dropped = ("vmid", "all", "exclude")
+    for name in dropped:
+        job.pop(name, None)
 
 
 def delete_job(call: PveCall) -> None:
-    del call.region.backup_jobs[_find(call)]
-
-
-def _covers(call: PveCall, job: Row, guest: SimGuest) -> bool:
-    if job.get("node") not in {None, guest.node}:
-        return False
-    if job.get("all"):
-        return str(guest.vmid) not in formats.split_list(str(job.get("exclude", "")))
-    if "pool" in job:
-        pool = call.region.pools.get(job["pool"])
-        return pool is not None and guest.vmid in pool.vms
-    return str(guest.vmid) in formats.split_list(str(job.get("vmid", "")))
+    try:
+        del call.region.backup_jobs[_find(call)]
+    except PveException as problem:
+        raise die(problem.in_task) from problem
 
 
 def included(call: PveCall) -> Row:
+    """The guests of a job with their volumes."""
     job = call.region.backup_jobs[_find(call)]
-    children = [
-        {"id": str(g.vmid), "type": g.kind, "name": str(g.conf.get("name", ""))}
-        for g in call.region.guests.values()
-        if _covers(call, job, g)
-    ]
+    children: list[Row] = []
+    for vmid in vzdump_options.included(call.region, job):
+        guest = call.region.guests.get(vmid)
+        if not call.has_privileges(f"/vms/{vmid}", "VM.Audit"):
+            continue
+        if guest is None:
+            children.append({"id": vmid, "type": "unknown", "leaf": 1})
+        else:
+            children.append(_guest_row(guest))
     return {"children": children}
 
 
+def _guest_row(guest: SimGuest) -> Row:
+    volumes = [
+        {"id": f"{guest.vmid}:{key}", "leaf": 1, **row} for key, row in backup_volumes(guest)
+    ]
+    return {"id": guest.vmid, "type": guest.kind, "name": _name(guest), "children": volumes}
+
+
+def _name(guest: SimGuest) -> str:
+    return str(guest.conf.get("name") or guest.conf.get("hostname") or "")
+
+
 def not_backed_up(call: PveCall) -> list[Row]:
-    jobs = call.region.backup_jobs.values()
+    """Guests that no job selects."""
+    covered: set[int] = set()
+    for job in call.region.backup_jobs.values():
+        if job.get("pool") is None or job["pool"] in call.region.pools:
+            covered |= set(vzdump_options.included(call.region, job))
     return [
-        {"vmid": g.vmid, "type": g.kind, "name": str(g.conf.get("name", ""))}
+        {"vmid": g.vmid, "type": g.kind, "name": _name(g)}
         for g in call.region.guests.values()
-        if not any(_covers(call, job, g) for job in jobs)
+        if g.vmid not in covered and call.has_privileges(f"/vms/{g.vmid}", "VM.Audit")
     ]
 
 
-_FIELDS: dict[str, Any] = {
-    **dict.fromkeys(("dumpdir", "exclude-path", "fleecing", "notes-template", "pool"), Param()),
-    **dict.fromkeys(("prune-backups", "performance", "script", "tmpdir", "mailto"), Param()),
-    **dict.fromkeys(("schedule", "starttime", "dow", "notification-mode"), Param()),
-    **dict.fromkeys(("all", "enabled", "protected", "quiet", "remove"), Param("boolean")),
-    **dict.fromkeys(("repeat-missed", "stdexcludes", "stop"), Param("boolean")),
-    **dict.fromkeys(("bwlimit", "lockwait", "pigz", "stopwait", "zstd"), Param("integer")),
-    "comment": Param(max_length=512),
-    "compress": Param(enum=("0", "1", "gzip", "lzo", "zstd")),
-    "exclude": Param(format=formats.listed(formats.vmid)),
-    "ionice": Param("integer", minimum=0, maximum=8),
-    "mailnotification": Param(enum=("always", "failure")),
-    "maxfiles": Param("integer", minimum=1),
-    "mode": Param(enum=("snapshot", "suspend", "stop")),
-    "node": Param(format=formats.node),
-    "storage": Param(format=formats.storage_id),
-    "vmid": Param(format=formats.listed(formats.vmid)),
-}
-_ID = {"id": Param(optional=False, pattern=r"\S+", max_length=50)}
-_NEW = {"id": Param(format=formats.config_id)}
 _AUDIT, _MODIFY = perm("/", "Sys.Audit"), perm("/", "Sys.Modify")
 
 ROUTES = (
     ApiRoute("GET", "/cluster/backup", list_jobs, permission=_AUDIT),
-    ApiRoute("POST", "/cluster/backup", create_job, _FIELDS | _NEW, _MODIFY),
-    ApiRoute("GET", "/cluster/backup/{id}", get_job, _ID, _AUDIT),
-    ApiRoute(
-        "PUT", "/cluster/backup/{id}", update_job, _FIELDS | _ID | {"delete": Param()}, _MODIFY
-    ),
-    ApiRoute("DELETE", "/cluster/backup/{id}", delete_job, _ID, _MODIFY),
-    ApiRoute("GET", "/cluster/backup/{id}/included_volumes", included, _ID, _AUDIT),
+    ApiRoute("POST", "/cluster/backup", create_job, permission=_MODIFY, proxy=False),
+    ApiRoute("GET", "/cluster/backup/{id}", get_job, permission=_AUDIT),
+    ApiRoute("PUT", "/cluster/backup/{id}", update_job, permission=_MODIFY, proxy=False),
+    ApiRoute("DELETE", "/cluster/backup/{id}", delete_job, permission=_MODIFY),
+    ApiRoute("GET", "/cluster/backup/{id}/included_volumes", included, permission=_AUDIT),
     ApiRoute("GET", "/cluster/backup-info/not-backed-up", not_backed_up, permission=_AUDIT),
 )

@@ -26,6 +26,8 @@ from moxwell.lab.proxmox.qemu import routes as qemu_routes
 from moxwell.lab.proxmox.qemu import start
 from moxwell.lab.proxmox.request_context import RegionRuntime
 from moxwell.lab.proxmox.route import ApiRoute
+from moxwell.lab.proxmox.sdn import controllers as sdn_controllers
+from moxwell.lab.proxmox.sdn import subnets as sdn_subnets
 from moxwell.lab.proxmox.sdn import vnets as sdn_vnets
 from moxwell.lab.proxmox.sdn import zones as sdn
 from moxwell.lab.proxmox.volumes import routes as volume_routes
@@ -52,7 +54,9 @@ def all_routes() -> Iterable[ApiRoute]:
         resources,
         roles,
         sdn,
+        sdn_controllers,
         sdn_vnets,
+        sdn_subnets,
         storages,
         tasklist,
         tickets,

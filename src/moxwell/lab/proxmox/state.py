@@ -273,6 +273,7 @@ class SimSdn:
     dns: dict[str, Row] = field(default_factory=dict)
     running: dict[str, dict[str, Row]] = field(default_factory=dict)  # "zones" -> id -> row
     addresses: list[Row] = field(default_factory=list)  # PVE IPAM entries
+    firewalls: dict[str, SimFirewall] = field(default_factory=dict)  # by vnet
     version: int = 0
 
 

@@ -2,10 +2,13 @@
 Storages and volumes of a world file.
 """
 
+import re
+from datetime import UTC, datetime
 from typing import Any
 
 from moxwell.lab.proxmox.state import SimRegion, SimStorage, SimVolume
 from moxwell.lab.proxmox.storage_types import TYPES, default_content
+from moxwell.lab.proxmox.volumes.archives import GuestArchive
 from moxwell.lab.proxmox.yaml_tree import YamlTree
 
 _CONTENT = {
@@ -15,6 +18,7 @@ _CONTENT = {
     "snippets": "snippets",
     "backup": "backup",
 }
+_BACKUP = re.compile(r"backup/vzdump-(qemu|lxc)-(\d+)-([\d_]+-[\d_]+)\.((?:vma|tar)(?:\.\w+)?)")
 _KNOWN_FIELDS = {"storage", "type", "capacity", "used", "volumes"}
 
 
@@ -60,6 +64,7 @@ def _volume(tree: YamlTree, region: SimRegion, storage: SimStorage, now: float) 
     volume.size = tree.size("virtual_size", size)
     volume.ctime = int(now)
     volume.vmid = tree.integer("vmid", 0) or None
+    _set_archive(tree, volume)
     text = tree.find("text")
     if text is not None:
         volume.data = str(text.value()).encode()
@@ -71,6 +76,19 @@ def _volume(tree: YamlTree, region: SimRegion, storage: SimStorage, now: float) 
         storage.volumes.setdefault(where, {})[name] = volume
     tree.text("what", "")
     tree.done()
+
+
+def _set_archive(tree: YamlTree, volume: SimVolume) -> None:
+    """A backup: the guest type and time are part of its name, ``config`` is what it contains."""
+    match = _BACKUP.fullmatch(volume.name)
+    if match is None:
+        return
+    config = tree.find("config")
+    volume.vmid, volume.format = int(match[2]), match[4]
+    stamp = datetime.strptime(match[3], "%Y_%m_%d-%H_%M_%S").replace(tzinfo=UTC)
+    volume.ctime = int(stamp.timestamp())
+    conf = dict(config.value()) if config else {}
+    volume.data = GuestArchive(match[1], conf).encode()
 
 
 def _format(name: str) -> str:

@@ -6,7 +6,10 @@ The messages end in a newline, as those of Perl's ``die``; PVE prefixes "invalid
 
 import ipaddress
 import re
+import zoneinfo
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 
 from moxwell.lab.proxmox.errors import FormatError
 
@@ -89,7 +92,7 @@ volume_or_absolute = _by(rf"/.*|{STORAGE_ID}:.+", lambda v: f"unable to parse vo
 container_mount = _by(
     r"(?!\.\.?(/|$))(?!.*/\.\.?(/|$)).*", lambda v: f"{v} contains illegal path segments"
 )
-device_path = _by(r"/dev/.+", lambda v: f"{v} is not a device path in /dev")
+device_path = _by(r"/dev/.+", lambda v: f"{v} is not a valid device path")
 
 
 def pool_id(value: str) -> None:
@@ -242,5 +245,19 @@ def storage_pairs(value: str) -> None:
 
 
 def timezone(value: str) -> None:
-    if value != "host" and not re.fullmatch(r"[A-Za-z0-9_+\-]+(/[A-Za-z0-9_+\-]+){0,2}", value):
+    """``host``, UTC or a zone of zone.tab."""
+    if value in ("host", "UTC") or value in _zones():
+        return
+    if _zones() or not re.fullmatch(r"[A-Za-z0-9_+\-]+(/[A-Za-z0-9_+\-]+){0,2}", value):
         raise FormatError(f"invalid time zone '{value}'\n")
+
+
+@cache
+def _zones() -> frozenset[str]:
+    """The names in zone.tab; empty if this host has no time zone database."""
+    for folder in zoneinfo.TZPATH:
+        table = Path(folder) / "zone.tab"
+        if table.is_file():
+            lines = table.read_text(encoding="utf-8").splitlines()
+            return frozenset(line.split("\t")[2] for line in lines if line and line[0] != "#")
+    return frozenset()

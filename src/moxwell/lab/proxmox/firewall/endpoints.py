@@ -5,26 +5,26 @@ from collections.abc import Iterable
 from moxwell.lab.proxmox.config_schema.formats import split_list
 from moxwell.lab.proxmox.errors import die, param_error
 from moxwell.lab.proxmox.firewall import rules
-from moxwell.lab.proxmox.firewall.formats import LOG_LEVELS, MACROS, NAME
+from moxwell.lab.proxmox.firewall.formats import MACROS
+from moxwell.lab.proxmox.firewall.macro_descriptions import DESCRIPTIONS
 from moxwell.lab.proxmox.firewall.scopes import (
     CLUSTER,
     CT,
-    GROUP,
     HOST,
     SECURITY_GROUP,
     VM,
+    VNET,
     FirewallScope,
     check_digest,
     digest,
     with_digest,
 )
 from moxwell.lab.proxmox.firewall.sets import set_routes
-from moxwell.lab.proxmox.request_context import PveCall
-from moxwell.lab.proxmox.route import ApiRoute, Handler, Param
-from moxwell.lab.proxmox.route_permissions import anyone
+from moxwell.lab.proxmox.request_context import PagedList, PveCall
+from moxwell.lab.proxmox.route import ApiRoute, Handler
+from moxwell.lab.proxmox.route_permissions import anyone, perm
+from moxwell.lab.proxmox.schema.catalog import catalog
 from moxwell.lab.proxmox.state import Row
-
-_POS = {"pos": Param("integer", minimum=0)}
 
 
 def _list_rules(scope: FirewallScope) -> Handler:
@@ -77,53 +77,26 @@ def _delete_rule(scope: FirewallScope) -> Handler:
 
 
 def rule_routes(scope: FirewallScope) -> Iterable[ApiRoute]:
-    base = scope.path + scope.rules_path
-    one = {**scope.params, **_POS}
-    yield ApiRoute("GET", base, _list_rules(scope), scope.params, scope.read)
-    yield ApiRoute("POST", base, _create_rule(scope), scope.params | rules.NEW, scope.write)
-    yield ApiRoute("GET", base + "/{pos}", _get_rule(scope), one, scope.read)
-    yield ApiRoute("PUT", base + "/{pos}", _update_rule(scope), one | rules.CHANGE, scope.write)
-    yield ApiRoute(
-        "DELETE", base + "/{pos}", _delete_rule(scope), {**one, "digest": Param()}, scope.write
-    )
+    base, one = scope.path + scope.rules_path, f"{scope.path}{scope.rules_path}/{{pos}}"
+    for method, path, handler, check in (
+        ("GET", base, _list_rules(scope), scope.read),
+        ("POST", base, _create_rule(scope), scope.write),
+        ("GET", one, _get_rule(scope), scope.read),
+        ("PUT", one, _update_rule(scope), scope.write),
+        ("DELETE", one, _delete_rule(scope), scope.write),
+    ):
+        yield ApiRoute(method, path, handler, permission=check, version=scope.since)
 
 
 # ---------------------------------------------------------------- options
 
-_POLICY = Param(enum=("ACCEPT", "REJECT", "DROP"))
-_FORWARD = Param(enum=("ACCEPT", "DROP"))
-_LEVEL = Param(enum=LOG_LEVELS)
-_BOOL = Param("boolean")
-_COUNT = Param("integer", minimum=0)
-OPTIONS: dict[str, dict[str, Param]] = {
-    "cluster": {
-        "enable": _COUNT,
-        "ebtables": _BOOL,
-        "policy_in": _POLICY,
-        "policy_out": _POLICY,
-        "policy_forward": _FORWARD,
-        "log_ratelimit": Param(),
-    },
-    "host": {
-        **dict.fromkeys(("log_level_in", "log_level_out", "log_level_forward"), _LEVEL),
-        **dict.fromkeys(("smurf_log_level", "tcp_flags_log_level"), _LEVEL),
-        **dict.fromkeys(("enable", "ndp", "nftables", "nosmurfs", "tcpflags"), _BOOL),
-        **dict.fromkeys(("log_nf_conntrack", "nf_conntrack_allow_invalid"), _BOOL),
-        "protection_synflood": _BOOL,
-        "protection_synflood_burst": _COUNT,
-        "protection_synflood_rate": _COUNT,
-        "nf_conntrack_helpers": Param(),
-        "nf_conntrack_max": Param("integer", minimum=32768),
-        "nf_conntrack_tcp_timeout_established": Param("integer", minimum=7875),
-        "nf_conntrack_tcp_timeout_syn_recv": Param("integer", minimum=30, maximum=60),
-    },
-    "vm": {
-        **dict.fromkeys(("enable", "dhcp", "ipfilter", "macfilter", "ndp", "radv"), _BOOL),
-        **dict.fromkeys(("log_level_in", "log_level_out"), _LEVEL),
-        **dict.fromkeys(("policy_in", "policy_out"), _POLICY),
-    },
-}
-OPTIONS["ct"] = OPTIONS["vm"]
+_OWN = frozenset({"delete", "digest", "node", "vmid", "vnet"})
+
+
+def _known_options(call: PveCall, scope: FirewallScope) -> frozenset[str]:
+    """The options of a scope, from the schema."""
+    facts = catalog(call.major).find("PUT", f"{scope.path}/options")
+    return frozenset(facts.params if facts else ()) - _OWN
 
 
 def _get_options(scope: FirewallScope) -> Handler:
@@ -136,11 +109,13 @@ def _get_options(scope: FirewallScope) -> Handler:
 
 def _set_options(scope: FirewallScope) -> Handler:
     def handler(call: PveCall) -> None:
-        options, known = scope.find(call).options, OPTIONS[scope.env]
+        options, known = scope.find(call).options, _known_options(call, scope)
         check_digest(call, digest(options))
-        for name in split_list(call.params.get("delete", "")):
+        deleted = split_list(call.params.get("delete", ""))
+        for name in deleted:
             if name not in known:
                 raise param_error({"delete": f"no such option '{name}'"})
+        for name in deleted:
             options.pop(name, None)
         options.update({k: v for k, v in call.params.items() if k in known})
 
@@ -149,9 +124,21 @@ def _set_options(scope: FirewallScope) -> Handler:
 
 def option_routes(scope: FirewallScope) -> Iterable[ApiRoute]:
     path = f"{scope.path}/options"
-    params = {**scope.params, **OPTIONS[scope.env], "delete": Param(), "digest": Param()}
-    yield ApiRoute("GET", path, _get_options(scope), scope.params, scope.read)
-    yield ApiRoute("PUT", path, _set_options(scope), params, scope.write)
+    since = scope.since
+    yield ApiRoute("GET", path, _get_options(scope), permission=scope.read, version=since)
+    yield ApiRoute("PUT", path, _set_options(scope), permission=scope.write, version=since)
+
+
+def _log(call: PveCall) -> PagedList:
+    """The log of the firewall; no packet is logged."""
+    return PagedList([{"n": 1, "t": "no content"}], total=1)
+
+
+def log_route(scope: FirewallScope) -> ApiRoute:
+    permission = perm("/nodes/{node}", "Sys.Syslog")
+    if scope.env != "host":
+        permission = perm("/vms/{vmid}", "VM.Console")
+    return ApiRoute("GET", f"{scope.path}/log", _log, permission=permission)
 
 
 # ---------------------------------------------------------------- groups, references, macros
@@ -200,10 +187,10 @@ def _refs(scope: FirewallScope) -> Handler:
             files.append(("guest", scope.find(call)))
         for prefix, file in files:
             for name, row in file.ipsets.items() if requested in {None, "ipset"} else ():
-                ref = {"type": "ipset", "name": name, "ref": f"+{prefix}/{name}", "scope": prefix}
+                ref = {"type": "ipset", "name": name, "ref": f"+{name}", "scope": prefix}
                 rows.append(ref | ({"comment": row["comment"]} if row.get("comment") else {}))
             for row in file.aliases.values() if requested in {None, "alias"} else ():
-                ref = {"type": "alias", "name": row["name"], "ref": f"{prefix}/{row['name']}"}
+                ref = {"type": "alias", "name": row["name"], "ref": row["name"]}
                 rows.append(ref | {"scope": prefix})
         return rows
 
@@ -211,30 +198,22 @@ def _refs(scope: FirewallScope) -> Handler:
 
 
 def list_macros(call: PveCall) -> list[Row]:
-    return [{"macro": name, "descr": f"{name} traffic"} for name in MACROS]
+    return [{"macro": name, "descr": DESCRIPTIONS.get(name, name)} for name in MACROS]
 
 
 def _ref_route(scope: FirewallScope) -> ApiRoute:
-    params = {**scope.params, "type": Param(enum=("alias", "ipset"))}
-    return ApiRoute("GET", f"{scope.path}/refs", _refs(scope), params, scope.read)
+    return ApiRoute("GET", f"{scope.path}/refs", _refs(scope), permission=scope.read)
 
 
-_RENAME = Param(pattern=NAME, min_length=2, max_length=18)
+_GROUPS = "/cluster/firewall/groups"
 ROUTES = (
-    *(route for scope in (CLUSTER, HOST, VM, CT, SECURITY_GROUP) for route in rule_routes(scope)),
-    *(route for scope in (CLUSTER, HOST, VM, CT) for route in option_routes(scope)),
+    *(r for scope in (CLUSTER, HOST, VM, CT, SECURITY_GROUP, VNET) for r in rule_routes(scope)),
+    *(route for scope in (CLUSTER, HOST, VM, CT, VNET) for route in option_routes(scope)),
     *(route for scope in (CLUSTER, VM, CT) for route in set_routes(scope)),
     *(_ref_route(scope) for scope in (CLUSTER, VM, CT)),
+    *(log_route(scope) for scope in (HOST, VM, CT)),
     ApiRoute("GET", "/cluster/firewall/macros", list_macros, permission=anyone),
-    ApiRoute("GET", "/cluster/firewall/groups", list_groups, permission=anyone),
-    ApiRoute(
-        "POST",
-        "/cluster/firewall/groups",
-        create_group,
-        {"group": GROUP, "comment": Param(), "rename": _RENAME, "digest": Param(max_length=64)},
-        CLUSTER.write,
-    ),
-    ApiRoute(
-        "DELETE", "/cluster/firewall/groups/{group}", delete_group, {"group": GROUP}, CLUSTER.write
-    ),
+    ApiRoute("GET", _GROUPS, list_groups, permission=anyone),
+    ApiRoute("POST", _GROUPS, create_group, permission=CLUSTER.write),
+    ApiRoute("DELETE", f"{_GROUPS}/{{group}}", delete_group, permission=CLUSTER.write),
 )

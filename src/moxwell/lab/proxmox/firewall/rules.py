@@ -16,18 +16,13 @@ from moxwell.lab.proxmox.firewall.formats import (
     ICMP_TYPES,
     ICMPV6,
     ICMPV6_TYPES,
-    LOG_LEVELS,
     MACRO_NAMES,
     MACROS,
     NAME,
     WITH_PORTS,
     address_spec,
-    dport_spec,
-    icmp_type_spec,
     port_spec,
-    protocol_spec,
 )
-from moxwell.lab.proxmox.route import Param
 from moxwell.lab.proxmox.state import Row, SimFirewall, SimRegion
 
 KINDS = ("in", "out", "forward", "group")
@@ -37,33 +32,11 @@ _ALLOWED = {
     "group": ("in", "out", "forward"),
     "cluster": KINDS,
     "host": KINDS,
-}
-FIELDS = {
-    "comment": Param(),
-    "dest": Param(format=address_spec, max_length=512),
-    "digest": Param(max_length=64),
-    "dport": Param(format=dport_spec),
-    "enable": Param("integer", minimum=0),
-    "icmp-type": Param(format=icmp_type_spec),
-    "iface": Param(min_length=2, max_length=20),
-    "log": Param(enum=LOG_LEVELS),
-    "macro": Param(max_length=128),
-    "pos": Param("integer", minimum=0),
-    "proto": Param(format=protocol_spec),
-    "source": Param(format=address_spec, max_length=512),
-    "sport": Param(format=port_spec),
-}
-_ACTION = Param(optional=False, pattern=NAME, min_length=2, max_length=20)
-NEW = {**FIELDS, "action": _ACTION, "type": Param(optional=False, enum=KINDS)}
-CHANGE = {
-    **FIELDS,
-    "action": Param(pattern=NAME, min_length=2, max_length=20),
-    "type": Param(enum=KINDS),
-    "delete": Param(),
-    "moveto": Param("integer", minimum=0),
+    "vnet": ("forward", "group"),
 }
 KEPT = ("type", "action", "comment", "dest", "dport", "enable", "icmp-type", "iface", "log",
         "macro", "proto", "source", "sport")  # fmt: skip
+FIELDS = frozenset(KEPT) | {"digest", "pos"}
 KEPT_BY_GROUP = ("type", "action", "comment", "enable", "iface")
 
 

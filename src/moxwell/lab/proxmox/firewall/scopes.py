@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from moxwell.lab.proxmox.cluster import digest_of
-from moxwell.lab.proxmox.config_schema.params import NODE, VMID
 from moxwell.lab.proxmox.errors import die
-from moxwell.lab.proxmox.firewall.formats import NAME
 from moxwell.lab.proxmox.request_context import PveCall
-from moxwell.lab.proxmox.route import Check, Param
+from moxwell.lab.proxmox.route import Check
 from moxwell.lab.proxmox.route_permissions import perm
 from moxwell.lab.proxmox.state import Row, SimFirewall
 
@@ -22,13 +20,13 @@ from moxwell.lab.proxmox.state import Row, SimFirewall
 class FirewallScope:
     """One firewall scope with its path and permissions."""
 
-    env: str  # cluster, host, vm, ct, group
+    env: str  # cluster, host, vm, ct, group, vnet
     path: str
-    params: dict[str, Param]
     read: Check
     write: Check
     find: Callable[[PveCall], SimFirewall]
     rules_path: str = "/rules"
+    since: int = 0  # major version
 
 
 def _cluster(call: PveCall) -> SimFirewall:
@@ -52,14 +50,12 @@ def _group(call: PveCall) -> SimFirewall:
     return SimFirewall(rules=group["rules"])
 
 
-GROUP = Param(optional=False, pattern=NAME, min_length=2, max_length=18)
 CLUSTER = FirewallScope(
-    "cluster", "/cluster/firewall", {}, perm("/", "Sys.Audit"), perm("/", "Sys.Modify"), _cluster
+    "cluster", "/cluster/firewall", perm("/", "Sys.Audit"), perm("/", "Sys.Modify"), _cluster
 )
 HOST = FirewallScope(
     "host",
     "/nodes/{node}/firewall",
-    {"node": NODE},
     perm("/nodes/{node}", "Sys.Audit"),
     perm("/nodes/{node}", "Sys.Modify"),
     _host,
@@ -67,7 +63,6 @@ HOST = FirewallScope(
 SECURITY_GROUP = FirewallScope(
     "group",
     "/cluster/firewall/groups/{group}",
-    {"group": GROUP},
     CLUSTER.read,
     CLUSTER.write,
     _group,
@@ -79,13 +74,34 @@ def _guest_scope(kind: str, env: str) -> FirewallScope:
     return FirewallScope(
         env,
         f"/nodes/{{node}}/{kind}/{{vmid}}/firewall",
-        {"node": NODE, "vmid": VMID},
         perm("/vms/{vmid}", "VM.Audit"),
         perm("/vms/{vmid}", "VM.Config.Network"),
         _guest,
     )
 
 
+def _vnet(call: PveCall) -> SimFirewall:
+    sdn, name = call.region.sdn, call.params["vnet"]
+    if name not in sdn.vnets:
+        return SimFirewall()
+    return sdn.firewalls.setdefault(name, SimFirewall())
+
+
+def _vnet_privilege(*privileges: str) -> Check:
+    def check(call: PveCall) -> None:
+        zone = call.region.sdn.vnets.get(call.params["vnet"], {}).get("zone", "unknown")
+        call.check(f"/sdn/zones/{zone}/{call.params['vnet']}", *privileges, any_of=True)
+
+    return check
+
+
+VNET = FirewallScope(
+    "vnet",
+    "/cluster/sdn/vnets/{vnet}/firewall",
+    _vnet_privilege("SDN.Audit", "SDN.Allocate"),
+    _vnet_privilege("SDN.Allocate"),
+    _vnet,
+)
 VM, CT = _guest_scope("qemu", "vm"), _guest_scope("lxc", "ct")
 
 

@@ -5,14 +5,11 @@ from collections.abc import Iterable
 from moxwell.lab.proxmox.errors import die, param_error
 from moxwell.lab.proxmox.firewall.formats import (
     ALIAS,
-    NAME,
     clean_cidr,
-    ip_or_cidr,
-    ip_or_cidr_or_alias,
 )
 from moxwell.lab.proxmox.firewall.scopes import FirewallScope, check_digest, digest, with_digest
 from moxwell.lab.proxmox.request_context import PveCall
-from moxwell.lab.proxmox.route import ApiRoute, Handler, Param
+from moxwell.lab.proxmox.route import ApiRoute, Handler
 from moxwell.lab.proxmox.state import Row, SimFirewall
 
 
@@ -69,10 +66,21 @@ def _delete_set(scope: FirewallScope) -> Handler:
 
 def _list_entries(scope: FirewallScope) -> Handler:
     def handler(call: PveCall) -> list[Row]:
-        found = _entries(scope.find(call), call)
-        return with_digest([{"cidr": cidr, **row} for cidr, row in found.items()], found)
+        firewall = scope.find(call)
+        found = _entries(firewall, call)
+        known = {**call.region.firewall.aliases, **firewall.aliases}
+        rows = [{"cidr": cidr, **row, **_dangling(cidr, known)} for cidr, row in found.items()]
+        return with_digest(rows, found)
 
     return handler
+
+
+def _dangling(cidr: str, known: dict[str, Row]) -> Row:
+    """The error of an entry whose alias is gone."""
+    alias = ALIAS.match(cidr)
+    if alias is None or alias[3].lower() in known:
+        return {}
+    return {"errors": {"cidr": f"no such alias '{alias[3]}'"}}
 
 
 def _entry_fields(call: PveCall) -> Row:
@@ -190,40 +198,23 @@ def _drop_alias(scope: FirewallScope) -> Handler:
     return handler
 
 
-_NAME = Param(optional=False, pattern=NAME, min_length=2, max_length=64)
-_NEW_NAME = Param(pattern=NAME, min_length=2, max_length=64)
-_CIDR = {"cidr": Param(optional=False, format=ip_or_cidr_or_alias)}
-_DIGEST = {"digest": Param(max_length=64)}
-_COMMENT = {"comment": Param()}
-
-
 def set_routes(scope: FirewallScope) -> Iterable[ApiRoute]:
     """The routes for IP sets and aliases of one scope."""
     sets, aliases = f"{scope.path}/ipset", f"{scope.path}/aliases"
-    one = {**scope.params, "name": _NAME}
-    entry, nomatch = one | _CIDR, {"nomatch": Param("boolean")}
-    new_set = one | _COMMENT | _DIGEST | {"rename": _NEW_NAME}
-    yield ApiRoute("GET", sets, _sets(scope), scope.params, scope.read)
-    yield ApiRoute("POST", sets, _create_set(scope), new_set, scope.write)
-    yield ApiRoute("GET", sets + "/{name}", _list_entries(scope), one, scope.read)
-    yield ApiRoute(
-        "POST", sets + "/{name}", _add_entry(scope), entry | _COMMENT | nomatch, scope.write
-    )
-    yield ApiRoute(
-        "DELETE", sets + "/{name}", _delete_set(scope), one | {"force": Param("boolean")},
-        scope.write,
-    )  # fmt: skip
-    path = sets + "/{name}/{cidr}"
-    changes = entry | _COMMENT | nomatch | _DIGEST
-    yield ApiRoute("GET", path, _get_entry(scope), entry, scope.read, deep=True)
-    yield ApiRoute("PUT", path, _change_entry(scope), changes, scope.write, deep=True)
-    yield ApiRoute("DELETE", path, _drop_entry(scope), entry | _DIGEST, scope.write, deep=True)
-    alias = one | {"cidr": Param(optional=False, format=ip_or_cidr)} | _COMMENT
-    yield ApiRoute("GET", aliases, _aliases(scope), scope.params, scope.read)
-    yield ApiRoute("POST", aliases, _create_alias(scope), alias, scope.write)
-    path = aliases + "/{name}"
-    yield ApiRoute("GET", path, _get_alias(scope), one, scope.read)
-    yield ApiRoute(
-        "PUT", path, _change_alias(scope), alias | _DIGEST | {"rename": _NEW_NAME}, scope.write
-    )
-    yield ApiRoute("DELETE", path, _drop_alias(scope), one | _DIGEST, scope.write)
+    one, entry, alias = f"{sets}/{{name}}", f"{sets}/{{name}}/{{cidr}}", f"{aliases}/{{name}}"
+    for method, path, handler, check in (
+        ("GET", sets, _sets(scope), scope.read),
+        ("POST", sets, _create_set(scope), scope.write),
+        ("GET", one, _list_entries(scope), scope.read),
+        ("POST", one, _add_entry(scope), scope.write),
+        ("DELETE", one, _delete_set(scope), scope.write),
+        ("GET", entry, _get_entry(scope), scope.read),
+        ("PUT", entry, _change_entry(scope), scope.write),
+        ("DELETE", entry, _drop_entry(scope), scope.write),
+        ("GET", aliases, _aliases(scope), scope.read),
+        ("POST", aliases, _create_alias(scope), scope.write),
+        ("GET", alias, _get_alias(scope), scope.read),
+        ("PUT", alias, _change_alias(scope), scope.write),
+        ("DELETE", alias, _drop_alias(scope), scope.write),
+    ):
+        yield ApiRoute(method, path, handler, permission=check, deep=path == entry)

@@ -13,6 +13,7 @@ from moxwell.lab.proxmox.config_schema.drives import size_text
 from moxwell.lab.proxmox.config_schema.formats import words
 from moxwell.lab.proxmox.config_schema.property_strings import Values, write
 from moxwell.lab.proxmox.errors import PveException, bad_params, die, forbidden, param_error
+from moxwell.lab.proxmox.parameter_validation import MISSING
 from moxwell.lab.proxmox.qemu import conf as files
 from moxwell.lab.proxmox.qemu import identity, privileges
 from moxwell.lab.proxmox.request_context import PveCall
@@ -170,11 +171,50 @@ async def put(call: PveCall) -> None:
     async with call.hold("lxc", vmid):
         guest = call.get_guest(vmid, "lxc")
         files.check_lock(guest)
-        files.check_digest(guest, call.get("digest"))
+        check_digest(guest, call.get("digest"))
         check_deletes(call, vmid, guest.conf, [*deletes, *reverts])
         _check_lists(call, settings, deletes, reverts)
         check_options(call, vmid, guest.conf, settings)
         _Change(call, guest).perform(settings, deletes, reverts)
+        check_networks(call, guest.conf)
+
+
+def check_digest(guest: SimGuest, given: str | None) -> None:
+    """Check the digest that a request gives."""
+    if given and given != files.digest(guest):
+        raise die("detected modified configuration - file changed by other user? Try again.")
+
+
+def check_present(guest: SimGuest, key: str) -> None:
+    """PVE parses the mount point that a request names, also one that is not configured."""
+    if key in guest.conf:
+        return
+    missing = ("mp", "volume") if key.startswith("mp") else ("volume",)
+    raise PveException(500, "format error", dict.fromkeys(missing, MISSING))
+
+
+def check_networks(call: PveCall, conf: Conf) -> None:
+    """
+    The bridges of a configuration, which PVE reads when it writes the configuration of LXC.
+
+    The change itself stays.
+    """
+    vnets = call.region.sdn.running.get("vnets", {})
+    for key in sorted(k for k in conf if re.fullmatch(r"net\d+", k)):
+        values = ct.read(ct.NET, conf[key])
+        bridge = values.get("bridge")
+        if bridge is None or bridge in call.host.bridges or bridge in vnets:
+            continue
+        if call.major >= 9 or "mtu" in values:
+            raise die(f"bridge '{bridge}' does not exist")
+
+
+def _check_hook(call: PveCall, volid: str) -> None:
+    store = files.volume_store(call)
+    if store.parse(volid).kind != "snippets":
+        raise die(f"'{volid}' is not in the snippets directory")
+    if store.find(volid) is None:
+        raise die(f"script '{volid}' does not exist")
 
 
 def _check_lists(
@@ -249,6 +289,8 @@ class _Change:
                     )
         elif name == "unprivileged":
             raise die(f"unable to modify read-only option: '{name}'")
+        elif name == "hookscript":
+            _check_hook(self._call, str(value))
         elif name == "tags":
             value = identity.normalize_tags(self._call, str(value)) or " "
         guest.pending[name] = ct.stored(name, value)
@@ -308,3 +350,16 @@ class _Change:
                 or fresh
             ):
                 self._try(name, "hotplug")
+
+
+def check_mount(call: PveCall, values: Values) -> None:
+    """Check the storage of a new mount point."""
+    if not is_volume(values):
+        if not call.is_root:
+            raise die("Only root can pass arbitrary filesystem paths.")
+        return
+    name = values["volume"].partition(":")[0]
+    storage = files.volume_store(call).get_enabled(name)
+    if "rootdir" not in storage.content:
+        raise bad_params(storage=f"storage '{name}' does not support container directories")
+    call.check(f"/storage/{name}", "Datastore.AllocateSpace")

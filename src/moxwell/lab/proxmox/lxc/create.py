@@ -4,10 +4,9 @@ from typing import Any
 
 from moxwell.lab.proxmox.config_schema import ct
 from moxwell.lab.proxmox.config_schema.formats import words
-from moxwell.lab.proxmox.config_schema.property_strings import Values
-from moxwell.lab.proxmox.errors import PveException, bad_params, die
+from moxwell.lab.proxmox.errors import PveException, die
 from moxwell.lab.proxmox.lxc import conf as files
-from moxwell.lab.proxmox.lxc import power
+from moxwell.lab.proxmox.lxc import power, restore
 from moxwell.lab.proxmox.qemu import conf as vm_files
 from moxwell.lab.proxmox.qemu import create as vm_create
 from moxwell.lab.proxmox.qemu import identity
@@ -28,10 +27,7 @@ _TYPES = ("debian", "ubuntu", "alpine", "centos", "fedora", "opensuse", "archlin
 def create(call: PveCall) -> str:
     """Check the request, then start a worker."""
     vmid, pool = int(call.params["vmid"]), call.get("pool")
-    other = call.region.guests.get(vmid)
-    if other is not None:
-        label = "VM" if other.kind == "qemu" else "CT"
-        raise die(f"{label} {vmid} already exists on node '{other.node}'")
+    _check_free(call, vmid)
     keys = call.get("ssh-public-keys")
     if keys is not None:
         identity.check_ssh_keys(str(keys))
@@ -39,15 +35,31 @@ def create(call: PveCall) -> str:
     vm_create.check_allocate(call, vmid, pool)
     settings: dict[str, Any] = {k: v for k, v in call.params.items() if k not in _OWN}
     files.check_options(call, vmid, {}, settings, pool=pool)
+    kind = "backup" if call.get("restore") else "vztmpl"
     access.check_volume(
-        call, vm_files.volume_store(call), call.params["ostemplate"], vmid=vmid, kind="vztmpl"
+        call, vm_files.volume_store(call), call.params["ostemplate"], vmid=vmid, kind=kind
     )
-    mounts = _mounts(call, settings)
+    if call.get("restore"):
+        return restore.spawn(call, vmid, settings)
+    mounts = mounts_of(call, settings)
     guest = vm_create.create_config(call, vmid, "lxc")
     return call.spawn("vzcreate", vmid, lambda ctx: _make(call, guest, settings, mounts, ctx))
 
 
-def _mounts(call: PveCall, settings: dict[str, Any]) -> dict[str, str]:
+def _check_free(call: PveCall, vmid: int) -> None:
+    other = call.region.guests.get(vmid)
+    if other is None:
+        return
+    label = "VM" if other.kind == "qemu" else "CT"
+    forced = call.get("restore") and call.get("force")
+    if not forced or other.kind == "qemu" or other.node != call.node:
+        raise die(f"{label} {vmid} already exists on node '{other.node}'")
+    vm_files.check_protection(other, f"unable to restore CT {vmid}")
+    if other.running:
+        raise die(f"unable to restore CT {vmid} - container is running")
+
+
+def mounts_of(call: PveCall, settings: dict[str, Any]) -> dict[str, str]:
     """rootfs and mount points, with the default storage where only a size is given."""
     default = call.get("storage") or "local"
     mounts = {}
@@ -61,20 +73,8 @@ def _mounts(call: PveCall, settings: dict[str, Any]) -> dict[str, str]:
         raise die("mount points configured, but 'rootfs' not set - aborting")
     mounts = mounts or {"rootfs": f"{default}:4"}
     for key, text in mounts.items():
-        _check_mount(call, files.mount(key, text))
+        files.check_mount(call, files.mount(key, text))
     return mounts
-
-
-def _check_mount(call: PveCall, values: Values) -> None:
-    if not files.is_volume(values):
-        if not call.is_root:
-            raise die("Only root can pass arbitrary filesystem paths.")
-        return
-    name = values["volume"].partition(":")[0]
-    storage = vm_files.volume_store(call).get_enabled(name)
-    if "rootdir" not in storage.content:
-        raise bad_params(storage=f"storage '{name}' does not support container directories")
-    call.check(f"/storage/{name}", "Datastore.AllocateSpace")
 
 
 async def _make(
@@ -96,6 +96,7 @@ async def _make(
             ctx.log(f"extracting archive '{store.path(call.params['ostemplate'])}'")
             await ctx.sleep(archive.used / call.region.pace.bandwidth)
             guest.conf = conf | _plain(call, guest.vmid, settings)
+            files.check_networks(call, guest.conf)
         except PveException as problem:
             for volid in made:
                 store.free(volid)
@@ -122,6 +123,6 @@ def _plain(call: PveCall, vmid: int, settings: dict[str, Any]) -> Conf:
     template = str(call.params["ostemplate"]).rpartition("/")[2].lower()
     found = next((name for name in _TYPES if template.startswith(name)), "unmanaged")
     conf.setdefault("ostype", found)
-    if call.get("unprivileged"):
+    if call.get("unprivileged", int(call.major >= 9)):
         conf["unprivileged"] = 1
     return conf

@@ -231,9 +231,8 @@ def resize(call: PveCall) -> str:
 def _resizable(call: PveCall) -> tuple[SimGuest, str, int]:
     guest, key = call.get_guest(call.params["vmid"], "lxc"), call.params["disk"]
     vm_files.check_lock(guest)
-    vm_files.check_digest(guest, call.get("digest"))
-    if key not in guest.conf:
-        raise die(f"disk '{key}' does not exist")
+    files.check_digest(guest, call.get("digest"))
+    files.check_present(guest, key)
     volid, store = files.mount(key, guest.conf[key])["volume"], vm_files.volume_store(call)
     owner = store.owner(volid)
     if owner != guest.vmid:

@@ -27,13 +27,12 @@ def move_volume(call: PveCall) -> str:
 def _to_storage(call: PveCall, storage: str) -> str:
     key, guest = call.params["volume"], call.get_guest(call.params["vmid"], "lxc")
     vm_files.check_lock(guest)
-    vm_files.check_digest(guest, call.get("digest"))
+    files.check_digest(guest, call.get("digest"))
     call.check(f"/storage/{storage}", "Datastore.AllocateSpace")
     vm_files.volume_store(call).get_enabled(storage)
     if guest.running:
         raise die("cannot move volumes of a running container")
-    if key not in guest.conf:
-        raise die(f"volume '{key}' for container '{guest.vmid}' does not exist")
+    files.check_present(guest, key)
 
     async def worker(ctx: WorkerContext) -> None:
         async with call.hold("lxc", guest.vmid):

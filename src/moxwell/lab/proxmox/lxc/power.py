@@ -155,6 +155,27 @@ def shut_down(call: PveCall) -> str:
     return _stop_task(call, "vzshutdown", graceful=True)
 
 
+def suspend(call: PveCall) -> str:
+    """POST suspend: fails in its task, as a host without CRIU cannot checkpoint a container."""
+    _running(call)
+    return _checkpoint(call, "vzsuspend", "-s")
+
+
+def resume(call: PveCall) -> str:
+    """POST resume: fails in its task, as there is no checkpoint."""
+    return _checkpoint(call, "vzresume", "-r --foreground")
+
+
+def _checkpoint(call: PveCall, kind: str, option: str) -> str:
+    vmid = call.params["vmid"]
+
+    async def worker(ctx: WorkerContext) -> None:
+        command = f"lxc-checkpoint -n {vmid} {option} -D /var/lib/vz/dump"
+        raise die(f"command '{command}' failed: exit code 1")
+
+    return call.spawn(kind, vmid, worker)
+
+
 def reboot(call: PveCall) -> str:
     """POST reboot."""
     _running(call, "VM")

@@ -106,6 +106,8 @@ ROUTES: tuple[ApiRoute, ...] = (
     _ct("POST", "/status/start", power.power_on, _POWER, _START),
     _ct("POST", "/status/stop", power.power_off, _POWER, _STOP),
     _ct("POST", "/status/shutdown", power.shut_down, _POWER, _SHUTDOWN),
+    _ct("POST", "/status/suspend", power.suspend, _POWER),
+    _ct("POST", "/status/resume", power.resume, _POWER),
     _ct("POST", "/status/reboot", power.reboot, _POWER, {**params.BASE, "timeout": params.WHOLE}),
     _ct("GET", "/snapshot", partial(snapshot.list_snapshots, kind="lxc"), _AUDIT),
     _ct(

@@ -5,24 +5,32 @@ A backup of the simulator contains the configuration; disks are restored with th
 content ids.
 """
 
-import json
-
 from moxwell.lab.proxmox.config_schema.drives import Drive, find_drive, is_drive, write_drive
 from moxwell.lab.proxmox.errors import PveException, die
 from moxwell.lab.proxmox.qemu import conf as files
 from moxwell.lab.proxmox.qemu import identity, start
 from moxwell.lab.proxmox.request_context import PveCall
-from moxwell.lab.proxmox.state import Conf, Row, SimGuest, Value
+from moxwell.lab.proxmox.state import Conf, SimGuest, Value
 from moxwell.lab.proxmox.tasks import WorkerContext
 from moxwell.lab.proxmox.volumes import access, names
+from moxwell.lab.proxmox.volumes.archives import (
+    GuestArchive,
+    extract_command,
+    read_archive,
+    saved_drives,
+)
 
 _FORMATS = ("raw", "qcow2", "vmdk")
 
 
 def check(call: PveCall, vmid: int, archive: str) -> None:
     """Check that the volume is a backup and that the caller may use it."""
+    if archive == "-":
+        raise die("pipe requires cli environment")
     store = files.volume_store(call)
     access.check_volume(call, store, archive, vmid=vmid, kind="backup")
+    if ":" not in archive:
+        raise die(f"can't find file '{archive}'")
     if store.find(archive) is None:
         raise die(f"volume '{archive}' does not exist")
 
@@ -56,18 +64,16 @@ async def _restore(
     call: PveCall, guest: SimGuest, archive: str, settings: dict[str, Value], ctx: WorkerContext
 ) -> None:
     store = files.volume_store(call)
-    volume = store.get(archive)
-    saved = json.loads(volume.data or b"{}")
-    if saved.get("kind") != "qemu":
-        raise die(f"unable to restore VM {guest.vmid} - no config in archive")
-    conf: Conf = dict(saved["conf"])
+    saved, path = read_archive(store.get(archive)), store.path(archive)
+    if saved.kind != "qemu":
+        raise die(f"ERROR: file '{path}' does not look like a QemuServer vzdump backup")
+    _check_storages(call, saved, path)
     for drive in list(files.drives(guest.conf)):
         if drive.storage and files.is_owner(store, guest.vmid, drive.file):
             store.free(drive.file, ctx)
-    for slot in [s for s in conf if is_drive(s)]:
-        parsed = find_drive(slot, conf[slot])
-        if parsed is not None and parsed.storage and not parsed.is_cdrom_media:
-            conf[slot] = await _disk(call, guest, parsed, saved, ctx)
+    conf = _without_excluded(saved.conf)
+    for drive in saved_drives(saved.conf):
+        conf[drive.slot] = await _disk(call, guest, drive, saved, ctx)
     conf.pop("lock", None)
     if call.get("unique"):
         for name in [n for n in conf if n.startswith("net") and n[3:].isdigit()]:
@@ -79,8 +85,36 @@ async def _restore(
     files.write(call.runtime, guest)
 
 
+def _check_storages(call: PveCall, saved: GuestArchive, path: str) -> None:
+    """The storages of the disks are checked while the archive is extracted."""
+    store = files.volume_store(call)
+    for drive in saved_drives(saved.conf):
+        name = call.get("storage") or drive.storage or "local"
+        try:
+            storage = store.get_enabled(name)
+            if "images" not in storage.content:
+                raise die(f"storage '{name}' does not support vm images")
+        except PveException as problem:
+            command = extract_command(path, call.runtime.random.randrange(1000, 65536))
+            raise die(f"command '{command}' failed: {problem.message}") from problem
+
+
+def _without_excluded(saved: Conf) -> Conf:
+    """Disks that the backup does not contain become lines of the description."""
+    kept = {drive.slot for drive in saved_drives(saved)}
+    conf: Conf = {}
+    lines = [str(saved["description"])] if saved.get("description") else []
+    for name in sorted(saved):
+        drive = find_drive(name, saved[name]) if is_drive(name) else None
+        if drive is not None and drive.storage and not drive.is_cdrom_media and name not in kept:
+            lines.append(f"{name}: {saved[name]}")
+        else:
+            conf[name] = saved[name]
+    return conf | ({"description": "\n".join(lines)} if lines else {})
+
+
 async def _disk(
-    call: PveCall, guest: SimGuest, drive: Drive, saved: Row, ctx: WorkerContext
+    call: PveCall, guest: SimGuest, drive: Drive, saved: GuestArchive, ctx: WorkerContext
 ) -> str:
     store = files.volume_store(call)
     storage = call.get("storage") or drive.storage or "local"
@@ -90,6 +124,5 @@ async def _disk(
     ctx.log(f"new volume ID is '{volid}'")
     await ctx.sleep(drive.size / call.region.pace.bandwidth)
     volume = store.get(volid)
-    content_ids = saved.get("content_ids") or saved.get("marks") or {}  # "marks": old archives
-    volume.content_id = content_ids.get(drive.slot, volume.content_id)
+    volume.content_id = saved.content_ids.get(drive.slot, volume.content_id)
     return write_drive(drive.with_file(volid, volume.size))

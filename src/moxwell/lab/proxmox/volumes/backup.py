@@ -4,60 +4,62 @@ POST vzdump: creates backups of guests as volumes on a backup storage.
 The content of an archive is the guest configuration as JSON, which a restore reads.
 """
 
-import json
 import re
-from typing import Any
 
-from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.errors import PveException, bad_params, die
 from moxwell.lab.proxmox.qemu import conf as files
 from moxwell.lab.proxmox.request_context import PveCall
-from moxwell.lab.proxmox.route import ApiRoute, Param
+from moxwell.lab.proxmox.route import ApiRoute
 from moxwell.lab.proxmox.route_permissions import anyone
-from moxwell.lab.proxmox.state import SimGuest
+from moxwell.lab.proxmox.state import Row, SimGuest
 from moxwell.lab.proxmox.tasks import WorkerContext
-from moxwell.lab.proxmox.volumes import names, prune
+from moxwell.lab.proxmox.volumes import access, names, prune
+from moxwell.lab.proxmox.volumes.archives import GuestArchive, config_text, read_archive
 from moxwell.lab.proxmox.volumes.volume_store import VolumeStore
+from moxwell.lab.proxmox.volumes.vzdump_options import check_permissions, included, verify
 
 _COMPRESSED = {"zstd": ".zst", "gzip": ".gz", "1": ".lzo", "lzo": ".lzo", "0": "", None: ""}
 
 
-def _chosen(call: PveCall) -> list[int]:
-    """The VMIDs to back up on this node."""
-    region = call.region
-    if call.get("pool"):
-        pool = region.pools.get(call.params["pool"])
-        return sorted(pool.vms) if pool else []
-    if call.get("all"):
-        skipped = {int(v) for v in formats.split_list(str(call.get("exclude") or ""))}
-        local_ids = [v for v, g in region.guests.items() if g.node == call.node]
-        return sorted(v for v in local_ids if v not in skipped)
-    return [int(v) for v in formats.split_list(str(call.get("vmid") or ""))]
-
-
 def vzdump(call: PveCall) -> str:
-    """Check the request, then start one worker for all guests."""
-    if not (call.get("vmid") or call.get("all") or call.get("pool")):
-        raise bad_params(vmid="property is missing and it is not optional")
-    storage_name = call.get("storage") or "local"
-    storage = VolumeStore(call.runtime, call.node).get_enabled(storage_name)
-    if "backup" not in storage.content:
-        raise die(f"storage '{storage_name}' does not support backups")
-    call.check(f"/storage/{storage_name}", "Datastore.AllocateSpace")
-    ids = _chosen(call)
-    if not call.get("all"):
-        for vmid in ids:
-            call.check_vm(vmid, "VM.Backup")
-    ids = [v for v in ids if call.has_privileges(f"/vms/{v}", "VM.Backup")]
-    local_ids = [
-        v for v in ids if v in call.region.guests and call.region.guests[v].node == call.node
-    ]
-    ident = str(ids[0]) if len(ids) == 1 and call.get("vmid") else ""
+    """Check the request, then start one worker for all guests of this node."""
+    options: Row = {k: v for k, v in call.params.items() if k != "node"}
+    if options.get("stdout"):
+        raise bad_params(stdout="option is only allowed on the command line interface.")
+    check_permissions(call, options)
+    if not call.is_root and "prune-backups" in options and not options.get("dumpdir"):
+        call.check(f"/storage/{options.get('storage') or 'local'}", "Datastore.Allocate")
+    verify(options)
+    wanted, guests = included(call.region, options), call.region.guests
+    here = [v for v in wanted if v not in guests or guests[v].node == call.node]
+    if not here and not options.get("all"):
+        return "OK"
+    elsewhere = [v for v in wanted if v not in here]
+    ident = str(here[0]) if len(here) == 1 else ""
 
     async def worker(ctx: WorkerContext) -> None:
-        await _Dump(call, storage_name, ctx).run(ids, local_ids)
+        await _Dump(call, _open_storage(call, options), ctx).run(here, elsewhere)
 
     return call.spawn("vzdump", ident, worker)
+
+
+def _open_storage(call: PveCall, options: Row) -> str:
+    """The name of the backup storage; the task fails if it cannot be used."""
+    if options.get("dumpdir") and not options.get("storage"):
+        raise die(f"dumpdir '{options['dumpdir']}' does not exist")
+    name = str(options.get("storage") or "local")
+    store = VolumeStore(call.runtime, call.node)
+    try:
+        storage = store.get_enabled(name)
+    except PveException as problem:
+        information = f"could not get storage information for '{name}': {problem.message}"
+        text = f"could not activate storage '{name}': {problem.message}"
+        raise die(f"{text} {information}" if name not in call.region.storages else text) from None
+    if "backup" not in storage.content:
+        text = f"can't use storage '{name}' for backups - wrong content type"
+        raise die(f"could not get storage information for '{name}': {text}")
+    call.check(f"/storage/{name}", "Datastore.AllocateSpace")
+    return name
 
 
 class _Dump:
@@ -69,25 +71,35 @@ class _Dump:
     def _log(self, text: str) -> None:
         self._work.log(f"INFO: {text}")
 
-    async def run(self, ids: list[int], local_ids: list[int]) -> None:
+    async def run(self, ids: list[int], elsewhere: list[int]) -> None:
         self._log(f"starting new backup job: vzdump {' '.join(map(str, ids))}")
-        elsewhere = [v for v in ids if v not in local_ids]
         if elsewhere:
-            listed = ", ".join(map(str, elsewhere))
-            self._log(f"skip external VMs: {listed}")
+            self._log(f"skip external VMs: {', '.join(map(str, elsewhere))}")
+        allowed = [v for v in ids if self._may(v)]
         failed = 0
-        for vmid in local_ids:
-            guest = self._call.region.guests.get(vmid)
-            if guest is None:
-                continue
+        for vmid in allowed:
             try:
-                await self._one(guest)
+                await self._one(self._guest(vmid))
             except PveException as problem:
                 failed += 1
                 self._work.log(f"ERROR: Backup of VM {vmid} failed - {problem.message}")
         self._log("Backup job finished" + (" with errors" if failed else " successfully"))
         if failed:
             raise die("job errors")
+
+    def _may(self, vmid: int) -> bool:
+        """Guests of a job for all are skipped silently; a named guest fails the task."""
+        if vmid not in self._call.region.guests:
+            return True
+        if not self._call.get("all"):
+            self._call.check_vm(vmid, "VM.Backup")
+        return self._call.has_privileges(f"/vms/{vmid}", "VM.Backup")
+
+    def _guest(self, vmid: int) -> SimGuest:
+        guest = self._call.region.guests.get(vmid)
+        if guest is None:
+            raise die(f"unable to find VM '{vmid}'")
+        return guest
 
     async def _one(self, guest: SimGuest) -> None:
         call = self._call
@@ -128,10 +140,9 @@ class _Dump:
         form += _COMPRESSED.get(call.get("compress"), "")
         name = f"backup/vzdump-{guest.kind}-{guest.vmid}-{stamp}.{form}"
         conf = {k: v for k, v in guest.conf.items() if k != "lock"}
-        saved = {"kind": guest.kind, "conf": conf, "content_ids": self._content_ids(guest)}
-        data = json.dumps(saved)
+        data = GuestArchive(guest.kind, conf, self._content_ids(guest)).encode()
         store = files.volume_store(call)
-        volid = store.put_file(self._storage, name, "backup", form, data.encode())
+        volid = store.put_file(self._storage, name, "backup", form, data)
         volume = store.get(volid)
         volume.vmid, volume.size = guest.vmid, max(size // 2, len(data))
         store.set_used(volid, volume.size)
@@ -183,78 +194,48 @@ class _Dump:
                 self._log(f"removing backup '{self._storage}:{volume.name}'")
 
 
-def defaults(call: PveCall) -> dict[str, Any]:
-    """GET vzdump/defaults."""
-    return {"mode": "snapshot", "compress": "0", "storage": call.get("storage") or "local"}
+def defaults(call: PveCall) -> Row:
+    """GET vzdump/defaults: the options of vzdump.conf and of the storage."""
+    row: Row = {
+        "all": 0,
+        "bwlimit": 0,
+        "compress": "0",
+        "fleecing": {"enabled": 0},
+        "ionice": 7,
+        "lockwait": 180,
+        "mailnotification": "always",
+        "mode": "snapshot",
+        "notification-mode": "auto",
+        "performance": {"max-workers": 16, "pbs-entries-max": 1048576},
+        "pigz": 0,
+        "prune-backups": "keep-all=1",
+        "quiet": 0,
+        "remove": 1,
+        "stdexcludes": 1,
+        "stop": 0,
+        "stopwait": 10,
+        "zstd": 1,
+    }
+    name = call.get("storage")
+    if name is None:
+        return row
+    call.check(f"/storage/{name}", "Datastore.Audit", "Datastore.AllocateSpace", any_of=True)
+    storage = VolumeStore(call.runtime, call.node).get_storage(name)
+    if "prune-backups" in storage.options:
+        row["prune-backups"] = storage.options["prune-backups"]
+    folder = names.folder(storage, "backup") if names.has_path(storage) else None
+    return row | {"storage": name} | ({"dumpdir": folder} if folder else {})
 
 
 def extract(call: PveCall) -> str:
     """GET vzdump/extractconfig: the configuration in an archive."""
     store, volid = VolumeStore(call.runtime, call.node), call.params["volume"]
-    if store.parse(volid).kind != "backup":
-        raise die(f"unable to use volume {volid} - content type needs to be 'backup'")
-    saved = json.loads(store.get(volid).data or b"{}")
-    return "".join(f"{k}: {v}\n" for k, v in sorted(saved.get("conf", {}).items()))
+    access.check_volume(call, store, volid, kind="backup")
+    return config_text(read_archive(store.get(volid)))
 
 
-_NODE = Param(optional=False, format=formats.node)
 ROUTES: tuple[ApiRoute, ...] = (
-    ApiRoute(
-        "POST",
-        "/nodes/{node}/vzdump",
-        vzdump,
-        {
-            "node": _NODE,
-            "vmid": Param(format=formats.listed(formats.vmid)),
-            "all": Param(type="boolean"),
-            "pool": Param(),
-            "exclude": Param(format=formats.listed(formats.vmid)),
-            "storage": Param(format=formats.storage_id),
-            "mode": Param(enum=("snapshot", "suspend", "stop")),
-            "compress": Param(enum=("0", "1", "gzip", "lzo", "zstd")),
-            "notes-template": Param(max_length=1024, requires="storage"),
-            "protected": Param(type="boolean", requires="storage"),
-            "remove": Param(type="boolean"),
-            "prune-backups": Param(),
-            "bwlimit": Param(type="integer", minimum=0),
-            "ionice": Param(type="integer", minimum=0, maximum=8),
-            "lockwait": Param(type="integer", minimum=0),
-            "mailnotification": Param(enum=("always", "failure")),
-            "mailto": Param(),
-            "notification-mode": Param(enum=("auto", "legacy-sendmail", "notification-system")),
-            "quiet": Param(type="boolean"),
-            "stdexcludes": Param(type="boolean"),
-            "stopwait": Param(type="integer", minimum=0),
-            "tmpdir": Param(),
-            "zstd": Param(type="integer"),
-            "pigz": Param(type="integer"),
-            "fleecing": Param(),
-            "performance": Param(),
-            "job-id": Param(max_length=50, pattern=r"\S+"),
-            "dumpdir": Param(),
-            "exclude-path": Param(type="array"),
-            "maxfiles": Param(type="integer", minimum=1),
-            "notification-policy": Param(enum=("always", "failure", "never"), until=8),
-            "notification-target": Param(until=8),
-            "pbs-change-detection-mode": Param(enum=("legacy", "data", "metadata")),
-            "script": Param(),
-            "stdout": Param(type="boolean"),
-            "stop": Param(type="boolean"),
-        },
-        anyone,
-    ),
-    ApiRoute(
-        "GET",
-        "/nodes/{node}/vzdump/defaults",
-        defaults,
-        {"node": _NODE, "storage": Param(format=formats.storage_id)},
-        anyone,
-    ),
-    ApiRoute(
-        "GET",
-        "/nodes/{node}/vzdump/extractconfig",
-        extract,
-        {"node": _NODE, "volume": Param(optional=False)},
-        anyone,
-    ),
+    ApiRoute("POST", "/nodes/{node}/vzdump", vzdump, permission=anyone),
+    ApiRoute("GET", "/nodes/{node}/vzdump/defaults", defaults, permission=anyone),
+    ApiRoute("GET", "/nodes/{node}/vzdump/extractconfig", extract, permission=anyone),
 )

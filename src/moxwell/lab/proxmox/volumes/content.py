@@ -120,10 +120,11 @@ def info(call: PveCall) -> Row:
     if not volume.size and volume.format != "subvol":
         raise die(f"volume '{volid}' has size zero")
     parsed = store.parse(volid)
+    raw = parsed.kind in ("iso", "backup", "vztmpl", "snippets")
     row: Row = {
         "path": path,
-        "size": volume.size,
-        "used": volume.used,
+        "size": -(-volume.size // 512) * 512 if raw else volume.size,
+        "used": -(-volume.used // 4096) * 4096 if parsed.kind == "backup" else volume.used,
         "format": parsed.format if parsed.kind != "images" else volume.format,
     }
     if parsed.kind == "backup":
@@ -143,7 +144,9 @@ def annotate(call: PveCall) -> None:
         if kind != "backup":
             what = "have notes" if name == "notes" else "be protected"
             raise die(f"only backups can {what}")
-        setattr(store.get(volid), name, call.get(name))
+        volume = store.find(volid)  # PVE writes the notes of a missing backup as well
+        if volume is not None:
+            setattr(volume, name, call.get(name))
 
 
 async def delete(call: PveCall) -> str | None:

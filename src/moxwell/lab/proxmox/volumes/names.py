@@ -162,15 +162,24 @@ def _other(kind: str, file: str) -> VolumeName:
     return VolumeName(kind, file, format=form)
 
 
+def root_of(storage: SimStorage) -> str:
+    """The directory of a file storage."""
+    return str(storage.options.get("path") or f"/mnt/pve/{storage.name}")
+
+
+def folder(storage: SimStorage, kind: str) -> str:
+    """The directory of a content type on a file storage."""
+    return f"{root_of(storage)}/{FOLDERS[kind]}"
+
+
 def path_of(storage: SimStorage, name: str) -> str:
     """The path of a volume on a host."""
     parsed = parse_name(storage, name)
     options = storage.options
     if has_path(storage):
-        root = str(options.get("path") or f"/mnt/pve/{storage.name}")
         if parsed.kind == "images":
-            return f"{root}/images/{parsed.vmid}/{parsed.file}"
-        return f"{root}/{FOLDERS[parsed.kind]}/{parsed.file}"
+            return f"{root_of(storage)}/images/{parsed.vmid}/{parsed.file}"
+        return f"{folder(storage, parsed.kind)}/{parsed.file}"
     if storage.type in ("lvm", "lvmthin"):
         return f"/dev/{options.get('vgname', storage.name)}/{parsed.file}"
     if storage.type == "zfspool":

@@ -9,10 +9,9 @@ import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.errors import die
 from moxwell.lab.proxmox.request_context import PveCall
-from moxwell.lab.proxmox.route import ApiRoute, Param
+from moxwell.lab.proxmox.route import ApiRoute
 from moxwell.lab.proxmox.route_permissions import anyone, perm
 from moxwell.lab.proxmox.state import Row, SimVolume
 from moxwell.lab.proxmox.tasks import WorkerContext
@@ -39,7 +38,7 @@ def rules(text: str) -> dict[str, int]:
 def marks(backups: Iterable[SimVolume], text: str) -> list[tuple[SimVolume, str]]:
     """Mark each backup ``keep``, ``remove`` or ``protected``, newest first."""
     wanted = rules(text)
-    ordered = sorted(backups, key=lambda v: (v.ctime, v.name), reverse=True)
+    ordered = sorted(backups, key=lambda v: v.ctime)[::-1]  # of one second: the last one first
     found = {v.name: "protected" for v in ordered if v.protected}
     if not wanted:
         return [(v, found.get(v.name, "keep")) for v in ordered]
@@ -112,20 +111,14 @@ def prune(call: PveCall) -> str:
 
 
 _PATH = "/nodes/{node}/storage/{storage}/prunebackups"
-_PARAMS = {
-    "node": Param(optional=False, format=formats.node),
-    "storage": Param(optional=False, format=formats.storage_id),
-    "prune-backups": Param(),
-    "type": Param(enum=("qemu", "lxc")),
-    "vmid": Param(type="integer", format=formats.vmid, minimum=100, maximum=999999999),
-}
 ROUTES: tuple[ApiRoute, ...] = (
     ApiRoute(
         "GET",
         _PATH,
         dry_run,
-        _PARAMS,
-        perm("/storage/{storage}", "Datastore.Audit", "Datastore.AllocateSpace", any_of=True),
+        permission=perm(
+            "/storage/{storage}", "Datastore.Audit", "Datastore.AllocateSpace", any_of=True
+        ),
     ),
-    ApiRoute("DELETE", _PATH, prune, _PARAMS, anyone),
+    ApiRoute("DELETE", _PATH, prune, permission=anyone),
 )

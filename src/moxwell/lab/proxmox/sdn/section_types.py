@@ -1,0 +1,45 @@
+"""The options of SDN zone and controller types."""
+
+from functools import cache
+
+from moxwell.lab.proxmox.section_config import SectionType
+
+_NAMES = "nodes mtu dns reversedns dnszone ipam"
+_EVPN = (
+    "exitnodes exitnodes-local-routing exitnodes-primary advertise-subnets rt-import vxlan-port"
+    " disable-arp-nd-suppression bridge-disable-mac-learning mac"
+)
+
+
+@cache
+def zone_type(kind: str, major: int) -> SectionType:
+    """The options of a zone type."""
+    if kind == "vxlan":
+        extra = f"{_NAMES} vxlan-port"
+        return (
+            SectionType.of("", f"{extra} peers fabric")
+            if major >= 9
+            else SectionType.of("peers", extra)
+        )
+    return {
+        "simple": SectionType.of("", f"{_NAMES} dhcp"),
+        "vlan": SectionType.of("bridge", f"{_NAMES} bridge-disable-mac-learning"),
+        "qinq": SectionType.of("bridge tag", f"{_NAMES} bridge-disable-mac-learning vlan-protocol"),
+        "evpn": SectionType.of("controller vrf-vxlan", f"{_NAMES} {_EVPN}"),
+        "faucet": SectionType.of("controller dp-id", f"{_NAMES} bridge"),
+    }[kind]
+
+
+@cache
+def controller_type(kind: str, major: int) -> SectionType:
+    """The options of a controller type."""
+    new = major >= 9
+    return {
+        "evpn": SectionType.of("asn" if new else "asn peers", "peers fabric" if new else ""),
+        "bgp": SectionType.of(
+            "node asn" if new else "node",
+            f"peers{'' if new else ' asn'} ebgp ebgp-multihop loopback bgp-multipath-as-path-relax",
+        ),
+        "isis": SectionType.of("isis-domain isis-ifaces isis-net node", "loopback"),
+        "faucet": SectionType.of(""),
+    }[kind]
