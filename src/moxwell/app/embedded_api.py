@@ -11,6 +11,7 @@ from moxwell.api import registry
 from moxwell.api.kinds import Resource
 from moxwell.app import admission
 from moxwell.clock import Clock
+from moxwell.embedded.apiserver.encryption.envelope import open_encryption
 from moxwell.embedded.apiserver.hooks import AdmissionAttributes, Hooks
 from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.kube.client import Kube
@@ -39,9 +40,14 @@ def _admit(review: AdmissionAttributes) -> Sequence[str]:
 async def open_store(
     clock: Clock, path: Path | None = None, authority: CertificateAuthority | None = None
 ) -> EmbeddedApiServer:
-    """Start an apiserver that serves our kinds; ``path=None`` keeps it in memory."""
+    """
+    Start an apiserver that serves our kinds; ``path=None`` keeps it in memory.
+
+    The keys of encrypted objects are in the folder ``keys`` beside the database.
+    """
     store = EmbeddedApiServer(
         path=path,
+        encryption=open_encryption(path.parent / "keys", clock.now()) if path else None,
         clock=clock,
         hooks=make_hooks(),
         root_ca=authority.certificate.decode() if authority else "",

@@ -35,6 +35,9 @@ from moxwell.embedded.apiserver.core import ServerContext
 from moxwell.embedded.apiserver.crd.definitions import CrdRegistrar
 from moxwell.embedded.apiserver.deleter import Deleter
 from moxwell.embedded.apiserver.discovery import DiscoveryHandler
+from moxwell.embedded.apiserver.encryption import encrypted_log
+from moxwell.embedded.apiserver.encryption.encrypted_log import open_log
+from moxwell.embedded.apiserver.encryption.envelope import RowEncryption
 from moxwell.embedded.apiserver.hooks import Hooks
 from moxwell.embedded.apiserver.object_cache import ObjectCache, StoredChange, encode, key_of
 from moxwell.embedded.apiserver.openapi import OpenApiHandler
@@ -45,7 +48,6 @@ from moxwell.embedded.apiserver.reader import ResourceReader
 from moxwell.embedded.apiserver.representations import Representation, negotiate
 from moxwell.embedded.apiserver.request_info import ApiCall
 from moxwell.embedded.apiserver.resources import ResourceRegistry
-from moxwell.embedded.apiserver.revision_log import RevisionLog
 from moxwell.embedded.apiserver.storage.service import StorageService
 from moxwell.embedded.apiserver.storage.settings import StorageSettings
 from moxwell.embedded.apiserver.subresources import SubresourceHandler
@@ -70,6 +72,7 @@ class EmbeddedApiServer:
         clock: Clock | None = None,
         hooks: Hooks | None = None,
         storage: StorageSettings | None = None,
+        encryption: RowEncryption | None = None,
         max_pages: int | None = None,
         root_ca: str = "",
         token_key: SigningKey | None = None,
@@ -78,7 +81,7 @@ class EmbeddedApiServer:
         self._clock = clock or SystemClock()
         self._version = version
         settings = storage or StorageSettings()
-        self._log = RevisionLog(path, settings, max_pages=max_pages) if path else None
+        self._log = open_log(path, settings, encryption, max_pages)
         cache = ObjectCache()
         watch_caches = WatchCaches(self._clock, lambda: cache.revision)
         committer = Committer(cache, self._log, self._on_commit)
@@ -132,6 +135,7 @@ class EmbeddedApiServer:
         """Load the log, register the CRDs and create the default objects."""
         self.storage.load(self.core.watch_caches)
         self._definitions.load()
+        encrypted_log.rewrite(self.core, self._log)
         await self._collector.start()
         self.storage.start()
 

@@ -18,6 +18,7 @@ import structlog
 from moxwell import task_group
 from moxwell.atomic_file import write_private
 from moxwell.clock import Clock
+from moxwell.embedded.apiserver.encryption.envelope import open_encryption
 from moxwell.embedded.apiserver.http import HttpServer
 from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.embedded.controlplanes.tenant_api import hosted_controllers
@@ -109,6 +110,7 @@ class MachineControlPlanes:
         authority = CertificateAuthority(pki, self._clock.now, name="kube-apiserver")
         store = EmbeddedApiServer(
             path=folder / "store.db",
+            encryption=open_encryption(folder / "keys", self._clock.now()),
             clock=self._clock,
             root_ca=plane.ca,
             token_key=authority.token_key,

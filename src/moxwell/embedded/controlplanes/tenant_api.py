@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from moxwell.clock import Clock
+from moxwell.embedded.apiserver.encryption.envelope import open_encryption
 from moxwell.embedded.apiserver.http import HttpServer
 from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.embedded.clusterapi.tenantcontrolplane.plan import HostedControlPlaneSpec
@@ -43,6 +44,7 @@ class TenantApi:
         authority = CertificateAuthority(folder / "pki", clock.now)
         store = EmbeddedApiServer(
             path=folder / "store.db",
+            encryption=open_encryption(folder / "keys", clock.now()),
             clock=clock,
             root_ca=authority.certificate.decode(),
             token_key=authority.token_key,
