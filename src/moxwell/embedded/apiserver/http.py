@@ -6,6 +6,7 @@ Listens on loopback by default. Unauthenticated requests run as ``system:anonymo
 credentials are rejected. Watches are streamed.
 """
 
+import asyncio
 import hmac
 import re
 import ssl
@@ -19,13 +20,16 @@ from multidict import CIMultiDict
 
 from moxwell.api import requests
 from moxwell.atomic_file import write_private
-from moxwell.embedded.apiserver import status_errors
+from moxwell.embedded.apiserver import connections, limits, status_errors
 from moxwell.embedded.apiserver.auth import bootstrap_tokens
+from moxwell.embedded.apiserver.auth.impersonation import REPEATED
+from moxwell.embedded.apiserver.connections import ConnectionServer
+from moxwell.embedded.apiserver.flow_control import FlowController, TooManyRequests
 from moxwell.embedded.apiserver.server import EmbeddedApiServer, status_response
 from moxwell.kube import kubeconfig_writer
 from moxwell.pki.folder import CertificateAuthority
 
-MAX_BODY = 3 * 1024 * 1024
+MAX_UNSENT = 64 * 1024  # a larger response keeps its seat until it is sent
 ANONYMOUS = requests.UserInfo(name="system:anonymous", groups=("system:unauthenticated",))
 _WARNINGS = re.compile(r', (?=299 - ")')
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -45,11 +49,15 @@ class HttpServer:
         port: int = 0,
         names: Sequence[str] = (),
         tokens: Mapping[str, requests.UserInfo] | None = None,
+        max_connections: int | None = None,
     ) -> None:
         self._api_server, self._authority, self._folder = api_server, authority, folder
         self._host, self._port, self._names = host, port, names
         self._static = dict(tokens or {})
-        self._runner: web.AppRunner | None = None
+        self._max_connections = max_connections or connections.max_connections()
+        self._flow_controller = FlowController()
+        self._listener: asyncio.Server | None = None
+        self._runner: web.ServerRunner | None = None
 
     @property
     def url(self) -> str:
@@ -58,19 +66,23 @@ class HttpServer:
 
     async def start(self) -> None:
         """Start to listen."""
-        app = web.Application(client_max_size=MAX_BODY)
-        app.router.add_route("*", "/{tail:.*}", self._handle)
-        self._runner = web.AppRunner(
-            app, handler_cancellation=True, access_log=None, shutdown_timeout=1
-        )
+        server = ConnectionServer(self._handle, maximum=self._max_connections)
+        self._runner = web.ServerRunner(server, shutdown_timeout=1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self._host, self._port, ssl_context=self._tls())
-        await site.start()
-        self._port = self._runner.addresses[0][1]
+        self._listener = await asyncio.get_running_loop().create_server(
+            server,
+            self._host,
+            self._port,
+            ssl=self._tls(),
+            ssl_handshake_timeout=connections.HANDSHAKE_SECONDS,
+        )
+        self._port = self._listener.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
         if self._runner is not None:
             self._api_server.core.watch_caches.end()
+            if self._listener is not None:
+                self._listener.close()
             await self._runner.cleanup()
             self._runner = None
 
@@ -111,32 +123,24 @@ class HttpServer:
 
     # requests
 
-    async def _handle(self, request: web.Request) -> web.StreamResponse:
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
-            api_request = await self._api_request(request)
-        except web.HTTPRequestEntityTooLarge:
-            text = "Request entity too large: limit is 3145728"
-            error = status_errors.StatusError(413, "RequestEntityTooLarge", text)
-            return _full_response(status_response(error))
+            headers = _request_headers(request)
+            user = self._user(request, headers.pop("authorization", ""))
+            async with self._flow_controller.seat(user, str(request.remote)):
+                answer = await self._api_server.handle(await _api_request(request, headers, user))
+                if answer.chunks is None:
+                    response = _full_response(answer)
+                    if len(answer.body) > MAX_UNSENT:
+                        await connections.send(request, response)
+                    return response
         except status_errors.StatusError as error:
             return _full_response(status_response(error))
-        answer = await self._api_server.handle(api_request)
-        if answer.chunks is None:
-            return _full_response(answer)
+        except TooManyRequests as error:
+            return _too_many_requests(error)
         return await _stream(request, answer)
 
-    async def _api_request(self, request: web.Request) -> requests.Request:
-        headers = {name.lower(): value for name, value in request.headers.items()}
-        return requests.Request(
-            method=request.method,
-            path=request.path,
-            query=tuple(request.query.items()),
-            headers={k: v for k, v in headers.items() if k != "authorization"},
-            body=await request.read() if request.can_read_body else b"",
-            user=self._user(request, headers.get("authorization", "")),
-        )
-
-    def _user(self, request: web.Request, authorization: str) -> requests.UserInfo:
+    def _user(self, request: web.BaseRequest, authorization: str) -> requests.UserInfo:
         transport = request.transport
         peer = transport.get_extra_info("peercert") if transport is not None else None
         if peer:
@@ -181,27 +185,69 @@ def _from_certificate(subject: Sequence[Sequence[tuple[str, str]]]) -> requests.
 
 def _headers(answer: requests.Response) -> CIMultiDict[str]:
     """Split the warnings into one header each."""
-    found = CIMultiDict(answer.headers)
+    found = CIMultiDict(connections.SECURITY_HEADERS)
+    found.update(answer.headers)
     for warning in _WARNINGS.split(found.pop("warning", "")):
         if warning:
             found.add("warning", warning)
     return found
 
 
+def _request_headers(request: web.BaseRequest) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for name, value in request.headers.items():
+        key = name.lower()
+        repeated = key.startswith("impersonate-") and key in headers
+        headers[key] = f"{headers[key]}{REPEATED}{value}" if repeated else value
+    return headers
+
+
+async def _api_request(
+    request: web.BaseRequest, headers: Mapping[str, str], user: requests.UserInfo
+) -> requests.Request:
+    """Read the body, within its limits of size and time."""
+    try:
+        async with asyncio.timeout(connections.BODY_SECONDS):
+            body = await request.read() if request.can_read_body else b""
+    except web.HTTPRequestEntityTooLarge:
+        raise limits.too_large(f"limit is {limits.MAX_BODY}") from None
+    except TimeoutError:
+        text = f"the request body did not arrive within {connections.BODY_SECONDS:.0f} seconds"
+        raise status_errors.StatusError(408, "Timeout", text) from None
+    return requests.Request(
+        method=request.method,
+        path=request.path,
+        query=tuple(request.query.items()),
+        headers=headers,
+        body=body,
+        remote=request.remote or "",
+        user=user,
+    )
+
+
 def _full_response(answer: requests.Response) -> web.Response:
     return web.Response(status=answer.status, headers=_headers(answer), body=answer.body)
 
 
-async def _stream(request: web.Request, answer: requests.Response) -> web.StreamResponse:
-    """Stream the chunks; a client that disconnects is not an error."""
+def _too_many_requests(error: TooManyRequests) -> web.Response:
+    headers = {**connections.SECURITY_HEADERS, "Retry-After": "1"}
+    return web.Response(status=429, headers=headers, text=f"{error}\n")
+
+
+async def _stream(request: web.BaseRequest, answer: requests.Response) -> web.StreamResponse:
+    """Stream the chunks; a client that does not read is disconnected, which is not an error."""
     response = web.StreamResponse(status=answer.status, headers=_headers(answer))
     assert answer.chunks is not None
     chunks = answer.chunks
     with suppress(ConnectionError):
-        await response.prepare(request)
-        async for chunk in chunks:
-            await response.write(chunk)
-        await response.write_eof()
+        try:
+            await response.prepare(request)
+            async for chunk in chunks:
+                async with asyncio.timeout(connections.WRITE_SECONDS):
+                    await response.write(chunk)
+            await response.write_eof()
+        except TimeoutError:
+            connections.disconnect(request)
     if (close := getattr(chunks, "aclose", None)) is not None:
         await close()  # remove the watch now, not at garbage collection
     return response

@@ -8,8 +8,9 @@ state of changed keys, so pages are consistent without snapshots. Older revision
 import base64
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -263,13 +264,13 @@ class ResourceReader:
         initial, bookmarks = self._initial(call), call.flag("allowWatchBookmarks")
         asked = self._watched_from(call)
         if asked is None or initial:
-            prefix = f"{call.namespace}/" if call.namespace and call.resource.namespaced else ""
-            for record in self._cache.table(call.resource.group_resource).scan(prefix):
-                if stream.matches(record) and initial is not False:
-                    stream.push(line("ADDED", representation.body(record)))
+            found = () if initial is False else self._matching(call, stream)
+            lines = (line("ADDED", representation.body(record)) for record in found)
+            end = []
             if initial and bookmarks:
                 body = representation.bookmark(self._cache.revision, initial_end=True)
-                stream.push(line("BOOKMARK", body))
+                end.append(line("BOOKMARK", body))
+            stream.start_with(chain(lines, end))
         else:
             self._resume(watch_cache, stream, asked)
         watch_cache.streams.add(stream)
@@ -277,6 +278,11 @@ class ResourceReader:
         return self._watch_caches.stream(
             call.resource.group_resource, stream, seconds=seconds, bookmarks=bookmarks
         )
+
+    def _matching(self, call: ApiCall, stream: WatchBuffer) -> Sequence[ObjectRecord]:
+        prefix = f"{call.namespace}/" if call.namespace and call.resource.namespaced else ""
+        table = self._cache.table(call.resource.group_resource)
+        return [record for record in table.scan(prefix) if stream.matches(record)]
 
     def _resume(self, watch_cache: WatchCache, stream: WatchBuffer, asked: int) -> None:
         """Replay missed changes; a watch older than the history gets 410 and ends."""

@@ -22,6 +22,7 @@ from moxwell.embedded.apiserver import (
     typed_bodies,
 )
 from moxwell.embedded.apiserver.admission_defaults import AdmissionDefaults
+from moxwell.embedded.apiserver.audit.audit_log import AuditLog
 from moxwell.embedded.apiserver.auth.escalation import EscalationCheck
 from moxwell.embedded.apiserver.auth.impersonation import impersonate
 from moxwell.embedded.apiserver.auth.rbac import Authorizer
@@ -73,6 +74,7 @@ class EmbeddedApiServer:
         hooks: Hooks | None = None,
         storage: StorageSettings | None = None,
         encryption: RowEncryption | None = None,
+        audit: AuditLog | None = None,
         max_pages: int | None = None,
         root_ca: str = "",
         token_key: SigningKey | None = None,
@@ -80,6 +82,7 @@ class EmbeddedApiServer:
     ) -> None:
         self._clock = clock or SystemClock()
         self._version = version
+        self._audit = audit or AuditLog(None, self._clock)
         settings = storage or StorageSettings()
         self._log = open_log(path, settings, encryption, max_pages)
         cache = ObjectCache()
@@ -145,6 +148,7 @@ class EmbeddedApiServer:
         await self._collector.stop()
         self.core.watch_caches.end()
         await self.core.committer.close()
+        self._audit.close()
 
     async def __aenter__(self) -> "EmbeddedApiServer":
         await self.start()
@@ -168,6 +172,12 @@ class EmbeddedApiServer:
 
     async def handle(self, request: requests.Request) -> requests.Response:
         """Handle one request; errors of the caller become responses, not exceptions."""
+        received = self._audit.received()
+        response = await self._handle(request)
+        self._audit.record(request, response, received)
+        return response
+
+    async def _handle(self, request: requests.Request) -> requests.Response:
         try:
             return await self._respond(request_info.cleaned(request))
         except status_errors.StatusError as error:
@@ -322,9 +332,7 @@ class EmbeddedApiServer:
         return self._response(call, outcome.code, body)
 
     async def _delete(self, call: ApiCall, representation: Representation) -> requests.Response:
-        options = deleter.decode_delete_options(
-            call, self._protobuf.decode, self.core.tables.types
-        )
+        options = deleter.decode_delete_options(call, self._protobuf.decode, self.core.tables.types)
         if call.verb == "deletecollection":
             gone = self._deleter.delete_collection(call, options)
             await self.core.committer.wait_durable()

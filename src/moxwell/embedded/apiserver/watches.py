@@ -8,7 +8,7 @@ is ended, and resumes from its last revision.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Protocol
 
 from moxwell.clock import Clock
@@ -17,7 +17,7 @@ from moxwell.embedded.apiserver.object_cache import ObjectRecord, StoredChange, 
 
 Matches = Callable[[ObjectRecord], bool]
 HISTORY, BYTES = 4096, 32 * 1024 * 1024  # the limits of a watch cache's history
-MAX_BUFFERED_BYTES = 20_000
+MAX_BUFFERED_BYTES = 16 * 1024 * 1024  # of one watch whose client does not read
 CHUNK = 64 * 1024
 BOOKMARK_SECONDS = 60.0
 
@@ -47,6 +47,8 @@ class WatchBuffer:
         self.matches, self.representation = matches, representation
         self.buffer: deque[bytes] = deque()
         self.closed = False
+        self._buffered = 0
+        self._backlog: Iterator[bytes] = iter(())
         self._wake = asyncio.Event()
 
     def send(self, change: StoredChange) -> None:
@@ -55,11 +57,26 @@ class WatchBuffer:
         if made is not None:
             self.push(made)
 
+    def start_with(self, backlog: Iterable[bytes]) -> None:
+        """Send these events before the buffered ones; each is rendered when the client reads."""
+        self._backlog = iter(backlog)
+        self._fill()
+
+    def _fill(self) -> None:
+        """Move the next event of the backlog to the front of the buffer."""
+        made = next(self._backlog, None)
+        if made is not None:
+            self.buffer.appendleft(made)
+            self._buffered += len(made)
+
     def push(self, made: bytes) -> None:
-        if len(self.buffer) >= MAX_BUFFERED_BYTES:
-            self.closed = True
-        else:
-            self.buffer.append(made)
+        if self._buffered + len(made) > MAX_BUFFERED_BYTES and self.buffer:
+            self.end()
+            self.buffer.clear()  # the client lists again
+            self._backlog = iter(())
+            return
+        self.buffer.append(made)
+        self._buffered += len(made)
         self._wake.set()
 
     def end(self) -> None:
@@ -72,6 +89,8 @@ class WatchBuffer:
         while self.buffer and size < CHUNK:
             parts.append(self.buffer.popleft())
             size += len(parts[-1])
+            self._fill()
+        self._buffered -= size
         return b"".join(parts)
 
     async def wait(self, seconds: float) -> bool:
@@ -87,7 +106,7 @@ class WatchBuffer:
         return True
 
 
-def _event(change: StoredChange, stream: WatchBuffer) -> bytes | None:
+def _event(change: StoredChange, stream: WatchBuffer, *, shared: bool = True) -> bytes | None:
     now = not change.deleted and stream.matches(change.record)
     before = change.previous is not None and stream.matches(change.previous)
     if not now and not before:
@@ -96,9 +115,9 @@ def _event(change: StoredChange, stream: WatchBuffer) -> bytes | None:
     key = (kind, stream.representation.key)
     made = change.lines.get(key)
     if made is None:
-        made = change.lines[key] = line(
-            kind, stream.representation.body(_record_at(change, now=now))
-        )
+        made = line(kind, stream.representation.body(_record_at(change, now=now)))
+        if shared:
+            change.lines[key] = made
     return made
 
 
@@ -145,9 +164,9 @@ class WatchCache:
             raise status_errors.resource_expired(
                 f"too old resource version: {after} ({self.floor + 1})"
             )
-        for change in self.history:
-            if change.record.revision > after:
-                stream.send(change)
+        missed = [change for change in self.history if change.record.revision > after]
+        found = (_event(change, stream, shared=False) for change in missed)
+        stream.start_with(made for made in found if made is not None)
 
 
 class WatchCaches:
