@@ -1,0 +1,79 @@
+"""Decisions of genuine Karpenter, recorded in ``karpenter/cases``, against the solver's."""
+
+import importlib.util
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from karpenter_cases import (
+    Catalogues,
+    answer,
+    catalogue_file,
+    is_catalogue,
+    json_files,
+    load_catalogues,
+    read_json,
+)
+
+HERE = Path(__file__).parent / "karpenter"
+CASES = HERE / "cases"
+GROUPS = [p for f in (CASES, CASES / "varying") for p in json_files(f) if not is_catalogue(p)]
+HOST_NAME = "kubernetes.io/hostname"  # texts about it name placeholders
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(CASES)).removesuffix(".json.gz")
+
+
+@cache
+def comparison() -> Callable[[Any, Any], list[str]]:
+    spec = importlib.util.spec_from_file_location("karpenter_compare", HERE / "compare.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found: Callable[[Any, Any], list[str]] = module.compare
+    return found
+
+
+@cache
+def catalogues() -> Catalogues:
+    return load_catalogues(catalogue_file(CASES))
+
+
+def provisioning_groups() -> list[Path]:
+    return [p for p in GROUPS if not p.name.startswith("consolidation")]
+
+
+@pytest.mark.parametrize("path", provisioning_groups(), ids=name_of)
+def test_every_recorded_decision_agrees(path: Path) -> None:
+    compare = comparison()
+    found = {}
+    for case in read_json(path)["cases"]:
+        got = answer(case["input"], catalogues())
+        differences = compare(case, got) or texts_that_differ(case["expect"], got)
+        if differences:
+            found[case["name"]] = differences[0][:400]
+    assert found == {}
+
+
+def texts_that_differ(expect: Any, got: Any) -> list[str]:
+    """Messages of an exact answer that differ from Karpenter's, but for placeholder names."""
+    if expect["level"] != "exact":
+        return []
+    return [
+        f"{pod}: wanted {text!r} got {got[kind][pod]!r}"
+        for kind in ("errors", "rejected")
+        for pod, text in (expect["result"].get(kind) or {}).items()
+        if HOST_NAME not in text and got[kind][pod] != text
+    ]
+
+
+def test_an_answer_does_not_depend_on_earlier_answers_or_on_the_order_of_pods() -> None:
+    for case in read_json(CASES / "combined.json.gz")["cases"][:6]:
+        given = case["input"]
+        turned = {**given, "pods": given["pods"][::-1]}
+        assert answer(given, catalogues())["claims"] == answer(turned, catalogues())["claims"]
