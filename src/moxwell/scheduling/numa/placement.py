@@ -1,0 +1,173 @@
+"""Chooses NUMA nodes and cores for a guest: inside one node where it fits, else over few."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import combinations
+
+from moxwell.scheduling.numa.cores import choose_cpus, free_cores, whole_cores
+from moxwell.scheduling.numa.guests import (
+    MAX_NUMA,
+    GuestCpuUse,
+    free_memory,
+    pinned_cpus,
+    shared_cpus,
+)
+from moxwell.scheduling.numa.topology import HostTopology
+
+MAX_SEARCH = 8  # nodes of which all combinations are tried
+
+
+@dataclass(frozen=True, slots=True)
+class GuestShape:
+    """What a guest asks for; ``huge_page_mib`` is 0, 2 or 1024."""
+
+    vcpus: int
+    memory_mib: int
+    pinned: bool = False
+    huge_page_mib: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GuestNumaNode:
+    """A NUMA node of the guest: its vCPUs and memory, and the host's node and CPUs for them."""
+
+    host: int
+    vcpus: tuple[int, ...]
+    memory_mib: int
+    cpus: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NumaPlacement:
+    """Where a guest runs; ``cpus`` of pinned guests stand in the order of its vCPUs."""
+
+    nodes: tuple[GuestNumaNode, ...]
+    emulator_cpus: frozenset[int] = frozenset()
+
+    @property
+    def cpus(self) -> tuple[int, ...]:
+        return tuple(cpu for node in self.nodes for cpu in node.cpus)
+
+
+@dataclass(frozen=True, slots=True)
+class NoNumaPlacement:
+    """Why the guest does not fit on the host."""
+
+    message: str
+
+
+def place(
+    topology: HostTopology,
+    guests: Iterable[GuestCpuUse],
+    shape: GuestShape,
+    *,
+    overcommit: float = 1.0,
+) -> NumaPlacement | NoNumaPlacement:
+    """Place a guest beside others; shared vCPUs per CPU stay below ``overcommit``."""
+    host = _Host(topology, tuple(guests), overcommit)
+    if problem := _impossible(shape):
+        return NoNumaPlacement(problem)
+    numbers = [node.number for node in topology.nodes]
+    for count in range(1, min(len(numbers), MAX_NUMA, shape.vcpus) + 1):
+        found = [p for c in _sets(host, numbers, count) if (p := host.on(c, shape)) is not None]
+        if found:
+            return min(found, key=host.left_over)
+    return NoNumaPlacement(host.refusal(shape))
+
+
+def _impossible(shape: GuestShape) -> str:
+    if shape.vcpus < 1 or shape.memory_mib < 1:
+        return "a guest has at least one vCPU and 1 MiB of memory"
+    if shape.huge_page_mib and shape.memory_mib % shape.huge_page_mib:
+        return (
+            f"{shape.memory_mib} MiB of memory is no multiple of huge pages of"
+            f" {shape.huge_page_mib} MiB"
+        )
+    return ""
+
+
+def _sets(host: "_Host", numbers: list[int], count: int) -> Iterable[tuple[int, ...]]:
+    """Combinations of nodes; of hosts with many, only the nodes with most free memory."""
+    best = sorted(numbers, key=lambda n: (-host.memory[n], n))[:MAX_SEARCH]
+    return combinations(sorted(best), count)
+
+
+class _Host:
+    """What is free on a host."""
+
+    def __init__(
+        self, topology: HostTopology, guests: tuple[GuestCpuUse, ...], overcommit: float
+    ) -> None:
+        self._topology = topology
+        self._taken = pinned_cpus(guests)
+        self._shared = shared_cpus(topology, guests)
+        self.memory = free_memory(topology, guests)
+        self._vcpus = sum(guest.vcpus for guest in guests if not guest.pinned)
+        self._overcommit = overcommit
+
+    def on(self, nodes: tuple[int, ...], shape: GuestShape) -> NumaPlacement | None:
+        """Place the guest on exactly these nodes, if it fits."""
+        if not shape.pinned and not self._has_shared_room(shape.vcpus):
+            return None
+        memory = _memory_parts(shape, len(nodes))
+        counts = _even_parts(shape.vcpus, len(nodes))
+        if any(self.memory[n] < part for n, part in zip(nodes, memory, strict=True)):
+            return None
+        made, first = list[GuestNumaNode](), 0
+        for node, count, part in zip(nodes, counts, memory, strict=True):
+            cpus = self._pinned(node, count) if shape.pinned else ()
+            if cpus is None:
+                return None
+            made.append(GuestNumaNode(node, tuple(range(first, first + count)), part, cpus))
+            first += count
+        return self._finished(tuple(made), nodes)
+
+    def left_over(self, placement: NumaPlacement) -> tuple[int, int, tuple[int, ...]]:
+        """What stays free on the chosen nodes: the smallest rest is the best fit."""
+        hosts = [node.host for node in placement.nodes]
+        memory = sum(self.memory[host] for host in hosts)
+        cores = sum(len(self._free(host)) for host in hosts)
+        return cores - len(placement.cpus), memory, tuple(hosts)
+
+    def refusal(self, shape: GuestShape) -> str:
+        memory = sum(max(free, 0) for free in self.memory.values())
+        if memory < shape.memory_mib:
+            return f"{shape.memory_mib} MiB of memory are asked for, {memory} MiB are free"
+        if shape.pinned:
+            free = sum(len(self._free(node.number)) for node in self._topology.nodes)
+            return f"{shape.vcpus} CPUs are asked for, {free} are free for pinned guests"
+        return f"no NUMA nodes have {shape.vcpus} vCPUs and {shape.memory_mib} MiB free together"
+
+    def _has_shared_room(self, vcpus: int) -> bool:
+        return self._vcpus + vcpus <= len(self._shared) * self._overcommit
+
+    def _free(self, node: int) -> tuple[int, ...]:
+        cpus = (c for c in self._topology.usable(node) if c.number not in self._taken)
+        return tuple(c.number for c in cpus)
+
+    def _pinned(self, node: int, count: int) -> tuple[int, ...] | None:
+        cores = free_cores(self._topology.usable(node), self._taken)
+        return choose_cpus(cores, count)
+
+    def _finished(
+        self, made: tuple[GuestNumaNode, ...], nodes: tuple[int, ...]
+    ) -> NumaPlacement | None:
+        pinned = {cpu for node in made for cpu in node.cpus}
+        if not pinned:
+            return NumaPlacement(made)
+        rest = self._shared - whole_cores(self._topology, pinned)
+        if len(rest) * self._overcommit < self._vcpus:
+            return None  # shared guests would lose the CPUs that they need
+        near = {c.number for node in nodes for c in self._topology.usable(node)}
+        return NumaPlacement(made, frozenset(rest & near or rest))
+
+
+def _even_parts(total: int, count: int) -> list[int]:
+    part, rest = divmod(total, count)
+    return [part + (index < rest) for index in range(count)]
+
+
+def _memory_parts(shape: GuestShape, count: int) -> list[int]:
+    """Divide memory so that the parts sum up to it; huge pages stay whole."""
+    unit = shape.huge_page_mib or 1
+    return [part * unit for part in _even_parts(shape.memory_mib // unit, count)]
