@@ -6,6 +6,7 @@ import moxwell
 from moxwell.cli import (
     cluster,
     csi,
+    database,
     doctor,
     explain,
     export,
@@ -55,6 +56,9 @@ app.command()(plan.plan)
 app.command()(explain.explain)
 app.command()(doctor.doctor)
 app.command()(verify.verify)
+app.command()(database.backup)
+app.command()(database.restore)
+app.command()(database.repair)
 app.command()(objects.apply)
 app.command()(get.get)
 app.command()(objects.delete)

@@ -8,7 +8,7 @@ import asyncio
 import shutil
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
@@ -21,8 +21,12 @@ from moxwell.cli.explain import ask
 from moxwell.cli.output import Output, show, show_value
 from moxwell.errors import MoxwellError
 
+if TYPE_CHECKING:
+    from moxwell.embedded.apiserver.storage.status import DatabaseStatus
+
 Level = Literal["ok", "remark", "wrong"]
 MIN_FREE_BYTES = 500 << 20
+SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,7 @@ async def _all(name: str) -> list[DoctorFinding]:
     if found[0].level == "wrong":
         return found
     found += _regions(name)
+    found += await _databases(name)
     try:
         async with connect.kube(name) as kube:
             found += [f async for f in _objects(kube)]
@@ -93,6 +98,45 @@ def _regions(name: str) -> list[DoctorFinding]:
     except MoxwellError as error:
         return [DoctorFinding("wrong", f"the daemon does not answer: {error}", "see its log")]
     return [DoctorFinding(r["level"], r["what"], r["do"]) for r in rows]
+
+
+async def _databases(name: str) -> list[DoctorFinding]:
+    """Alarms, damage and backups of every database."""
+    from moxwell.cli import databases
+
+    found: list[DoctorFinding] = []
+    for database, status in await databases.find_states(connect.state(name)):
+        if isinstance(status, MoxwellError):
+            text = f"the API of {database.name} does not answer: {status}"
+            found.append(DoctorFinding("wrong", text, "see the daemon's log"))
+        else:
+            found += check_database(database.name, status)
+    return found
+
+
+def check_database(name: str, status: "DatabaseStatus") -> list[DoctorFinding]:
+    """What is wrong with a database; one finding if nothing is."""
+    found = []
+    used = f"{status.used_bytes >> 20} of {status.quota_bytes >> 20} MiB"
+    if status.alarms:
+        text = f"the database of {name} is over its quota ({used}) and refuses writes"
+        found.append(DoctorFinding("wrong", text, "delete objects"))
+    elif status.used_bytes > status.quota_bytes * 0.8:
+        text = f"the database of {name} is nearly full ({used})"
+        found.append(DoctorFinding("remark", text, "delete objects"))
+    for unreadable in status.unreadable[:SHOWN]:
+        do = "`moxwell down`, then `moxwell repair`, or restore a backup"
+        found.append(DoctorFinding("wrong", f"damaged in {name}: {unreadable}", do))
+    for lost in status.lost[:SHOWN]:
+        do = "create it again or delete its dependents, then `moxwell repair --accept-losses`"
+        found.append(DoctorFinding("remark", f"lost from {name}: {lost}", do))
+    if status.backup_error:
+        text = f"the last backup of {name} failed: {status.backup_error}"
+        found.append(DoctorFinding("wrong", text, "correct it; the backup is retried each minute"))
+    last = status.last_backup[:16].replace("T", " ") or "none yet"
+    return found or [
+        DoctorFinding("ok", f"the database of {name} uses {used}, last backup: {last}")
+    ]
 
 
 async def _objects(kube: Any) -> AsyncIterator[DoctorFinding]:

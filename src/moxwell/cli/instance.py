@@ -306,7 +306,7 @@ async def _wait_stopped(state: StateDir, pid: int) -> None:
 def status(name: Name = DEFAULT_NAME, output: Format = Output.TABLE) -> None:
     """Show the instance and its clusters."""
     from moxwell.app.supervise import read_restarts
-    from moxwell.cli import cluster_rows
+    from moxwell.cli import cluster_rows, databases
 
     info = connect.info(name)
     restarts = read_restarts(connect.state(name).restarts)
@@ -322,6 +322,8 @@ def status(name: Name = DEFAULT_NAME, output: Format = Output.TABLE) -> None:
     typer.echo(f"regions    {regions}")
     typer.echo(f"api        {info.api}   KUBECONFIG={connect.state(name).kubeconfig}")
     typer.echo(f"dashboard  {_dashboard_link(name)}   (works once)")
+    for alarm in asyncio.run(databases.list_alarms(connect.state(name))):
+        typer.echo(f"alarm      {alarm}")
     typer.echo("")
     if rows:
         show(rows, ("namespace", "cluster", "version", "nodes", "regions", "state"), output)

@@ -38,7 +38,7 @@ def finish(database: Path) -> None:
 
 
 def _keep(old: Path, kept: Path) -> None:
-    if old.exists() and not kept.exists():
+    if old.exists() and old.stat().st_size and not kept.exists():
         kept.hardlink_to(old)
 
 

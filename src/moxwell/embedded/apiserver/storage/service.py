@@ -26,14 +26,13 @@ from moxwell.embedded.apiserver.storage.backup import BackupFile
 from moxwell.embedded.apiserver.storage.errors import DiskFull
 from moxwell.embedded.apiserver.storage.rows import LogRow, name_of
 from moxwell.embedded.apiserver.storage.settings import StorageSettings
-from moxwell.embedded.apiserver.storage.status import DatabaseStatus, metrics_text
+from moxwell.embedded.apiserver.storage.status import PATH, DatabaseStatus, metrics_text
 from moxwell.embedded.apiserver.storage.writer_thread import WriterThread
 from moxwell.embedded.apiserver.watches import WatchCaches
 from moxwell.errors import MoxwellError
 
 log = structlog.get_logger(__name__)
 TICK_SECONDS = 60.0
-PATH = "/moxwell/storage"
 
 
 class StorageService:

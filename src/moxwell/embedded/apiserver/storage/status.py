@@ -5,6 +5,8 @@ from datetime import datetime
 
 import msgspec
 
+PATH = "/moxwell/storage"  # of the requests about the database
+
 
 class DatabaseStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The state of one database."""
