@@ -22,6 +22,7 @@ MAY: dict[str, set[str]] = {
     "atomic_file": set(),
     "config_file": set(),
     "task_group": set(),
+    "json_lines": set(),
     "api": set(),
     "scheduling": {"api"},
     "bootstrap": {"api"},
@@ -39,7 +40,7 @@ MAY: dict[str, set[str]] = {
     "embedded": {"api", "kube", "runtime", "scheduling", "bootstrap"},
     "lab": {"kube", "api", "bootstrap"},
 }
-LEAVES = {"errors", "clock", "pki", "atomic_file", "config_file", "task_group"}
+LEAVES = {"errors", "clock", "pki", "atomic_file", "config_file", "task_group", "json_lines"}
 ONLY_ERRORS = LEAVES - {"errors", "clock"}
 UNRESTRICTED = {"testing", "app", "cli", "__init__", "__main__"}
 TIME = {"time.time", "time.monotonic", "time.sleep", "datetime.now", "datetime.utcnow"}

@@ -30,6 +30,7 @@ class Request:
     query: tuple[tuple[str, str], ...] = ()
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
+    remote: str = ""  # the address of the client
     user: UserInfo | None = None  # None: not authenticated yet, the handler authenticates
 
 

@@ -13,6 +13,8 @@ from moxwell.app import admission
 from moxwell.clock import Clock
 from moxwell.embedded.apiserver.encryption.envelope import open_encryption
 from moxwell.embedded.apiserver.hooks import AdmissionAttributes, Hooks
+from moxwell.embedded.apiserver.audit.audit_log import open_audit
+from moxwell.embedded.apiserver.auth.policy_rules import AuthorizationAttributes
 from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.kube.client import Kube
 from moxwell.pki.folder import CertificateAuthority
@@ -62,3 +64,4 @@ async def install_crds(kube: Kube) -> None:
     """Apply every CRD; idempotent."""
     for crd in registry.make_crds(upstream=True):
         await kube.apply(crd, CRDS, force=True)
+        audit=open_audit(path.parent, clock) if path else None,

@@ -46,11 +46,13 @@ from moxwell.embedded.clusterapi.tenantcontrolplane.controller import (
 )
 from moxwell.embedded.controlplanes.control_planes import HostedControlPlanes, open_control_planes
 from moxwell.embedded.ports import remembered_port
+from moxwell.json_lines import JsonLinesFile
 from moxwell.kube.transport import KubeTransport
 from moxwell.lab import templates
 from moxwell.pki.folder import CertificateAuthority
 from moxwell.plan.manifest_plan import ManifestPlanner
 from moxwell.plan.placement import PlacementPreview
+from moxwell.pve.audit import FileAudit
 from moxwell.pve import config
 from moxwell.pve.config import RegionConfig
 from moxwell.pve.regions import Regions
@@ -100,7 +102,7 @@ class Instance:
         lab, configs = await _open_regions(stack, state, clock, options)
         store, api = await _serve_api(stack, state, clock)
         runtime = assemble(store, clock, _settings(state))
-        regions = Regions(configs, clock)
+        regions = Regions(configs, clock, effects=_effects(stack, state, clock))
         planes = await _open_control_planes(state, clock, options, regions)
         if lab is not None and planes.version:
             for region in lab.simulator.regions.values():
@@ -180,6 +182,13 @@ async def _open_regions(
 def _settings(state: StateDir) -> ManagerSettings:
     return ManagerSettings(
         elect=False,
+def _effects(stack: AsyncExitStack, state: StateDir, clock: Clock) -> Effects:
+    """The writes of all regions, recorded in the instance's audit file."""
+    file = JsonLinesFile(state.proxmox_audit)
+    stack.callback(file.close)
+    return Effects(FileAudit(file, clock), clock=clock)
+
+
         identity=state.name,
         health=Listen(port=remembered_port(state.folder / "metrics.port", 0)),
     )

@@ -116,6 +116,11 @@ class StateDir:
         return self.folder / "daemon.log"
 
     @property
+    @property
+    def proxmox_audit(self) -> Path:
+        """The record of every write to Proxmox."""
+        return self.folder / "audit" / "proxmox.jsonl"
+
     def restarts(self) -> Path:
         """How often the daemon was restarted since the last ``moxwell up``."""
         return self.folder / "restarts.json"

@@ -1,10 +1,11 @@
 """
 The audit record of a write to Proxmox: who changed what, with which request, and how it ended.
 
-``LogAudit`` writes it as the structured log event ``proxmox write``. A record never holds a secret:
-parameters that can carry one are replaced, long values are shortened, and of an error only the
-class is kept. Who acts comes from the structlog context variables ``controller`` and ``key``, which
-the worker of the runtime binds; other entry points bind them with ``acting``.
+``LogAudit`` writes it as the structured log event ``proxmox write``, ``FileAudit`` to a file too.
+A record never holds a secret: parameters that can carry one are replaced, long values are
+shortened, and of an error only the class is kept. Who acts comes from the structlog context
+variables ``controller`` and ``key``, which the worker of the runtime binds; other entry points
+bind them with ``acting``.
 """
 
 import re
@@ -16,6 +17,8 @@ from urllib.parse import urlsplit
 
 import structlog
 
+from moxwell.clock import Clock
+from moxwell.json_lines import JsonLinesFile
 from moxwell.pve.values import Params, as_fields
 
 REDACTED = "(redacted)"
@@ -60,6 +63,18 @@ class LogAudit:
     def record(self, record: AuditRecord) -> None:
         fields = {key: value for key, value in asdict(record).items() if value}
         self._log.info("proxmox write", **fields)
+
+
+class FileAudit:
+    """Appends each record to a rotated file, and writes it to the structured log."""
+
+    def __init__(self, file: JsonLinesFile, clock: Clock) -> None:
+        self._file, self._clock, self._log = file, clock, LogAudit()
+
+    def record(self, record: AuditRecord) -> None:
+        fields = {key: value for key, value in asdict(record).items() if value}
+        self._file.append({"time": self._clock.now().isoformat(), **fields})
+        self._log.record(record)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ import structlog
 from moxwell import task_group
 from moxwell.atomic_file import write_private
 from moxwell.clock import Clock
+from moxwell.embedded.apiserver.audit.audit_log import open_audit
 from moxwell.embedded.apiserver.encryption.envelope import open_encryption
 from moxwell.embedded.apiserver.http import HttpServer
 from moxwell.embedded.apiserver.server import EmbeddedApiServer
@@ -111,6 +112,7 @@ class MachineControlPlanes:
         store = EmbeddedApiServer(
             path=folder / "store.db",
             encryption=open_encryption(folder / "keys", self._clock.now()),
+            audit=open_audit(folder, self._clock),
             clock=self._clock,
             root_ca=plane.ca,
             token_key=authority.token_key,

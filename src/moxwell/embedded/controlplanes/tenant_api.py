@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from moxwell.clock import Clock
+from moxwell.embedded.apiserver.audit.audit_log import open_audit
 from moxwell.embedded.apiserver.encryption.envelope import open_encryption
 from moxwell.embedded.apiserver.http import HttpServer
 from moxwell.embedded.apiserver.server import EmbeddedApiServer
@@ -45,6 +46,7 @@ class TenantApi:
         store = EmbeddedApiServer(
             path=folder / "store.db",
             encryption=open_encryption(folder / "keys", clock.now()),
+            audit=open_audit(folder, clock),
             clock=clock,
             root_ca=authority.certificate.decode(),
             token_key=authority.token_key,

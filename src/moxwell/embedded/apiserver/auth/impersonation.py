@@ -39,6 +39,12 @@ def impersonate(request: Request, authorizer: Authorizer) -> Request:
     return replace(request, headers=headers, user=_with_groups(wanted))
 
 
+def requested_user(headers: Mapping[str, str]) -> UserInfo | None:
+    """The user that the headers name, not yet authorized; None if they name none."""
+    asked = {k: v for k, v in headers.items() if k.startswith(PREFIX) and v}
+    return _with_groups(_wanted(asked)) if "impersonate-user" in asked else None
+
+
 def _wanted(asked: Mapping[str, str]) -> UserInfo:
     if "impersonate-user" not in asked:
         raise status_errors.bad_request(
