@@ -54,6 +54,7 @@ from moxwell.plan.manifest_plan import ManifestPlanner
 from moxwell.plan.placement import PlacementPreview
 from moxwell.pve.audit import FileAudit
 from moxwell.pve import config
+from moxwell.pve.effects import Effects
 from moxwell.pve.config import RegionConfig
 from moxwell.pve.regions import Regions
 from moxwell.pve.reservations import Reservations
