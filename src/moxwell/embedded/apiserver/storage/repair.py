@@ -120,6 +120,8 @@ def _collect(database: Path) -> _Found:
 
 def _read_copy(database: Path) -> TableContent:
     """Read the tables of a copy, because opening a database changes its files."""
+    for left in database.parent.glob(".repair-*"):  # of a repair that was killed
+        shutil.rmtree(left, ignore_errors=True)
     try:
         with tempfile.TemporaryDirectory(dir=database.parent, prefix=".repair-") as folder:
             copied = Path(folder) / database.name
