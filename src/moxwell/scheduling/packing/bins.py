@@ -58,6 +58,12 @@ class NodeRules:
         for group, selects in pod.host_groups:
             if not group.allows_host(host, selects, pod.strict_host):
                 return _unsatisfiable(group, pod, _only_host(host))
+        return self.with_domains(base, pod, lenient) if pod.domain_groups else base
+
+    def with_domains(
+        self, base: RequirementSet, pod: PodClass, lenient: bool
+    ) -> RequirementSet | PlacementFailure:
+        """The same for the groups of other labels than the host name."""
         chosen: dict[str, LabelRequirement] = {}
         for group, selects in pod.domain_groups:
             node = base.get(group.key)

@@ -9,7 +9,7 @@ from moxwell.scheduling.packing.failures import PlacementFailure, PodFailure
 from moxwell.scheduling.packing.results import PlannedClaim, SchedulingResult
 from moxwell.scheduling.requirement_sets import RequirementAlgebra, RequirementSet
 from moxwell.scheduling.requirements import LabelRequirement
-from moxwell.scheduling.resource_lists import smallest, total
+from moxwell.scheduling.resource_lists import smallest
 from moxwell.scheduling.well_known_labels import CAPACITY_TYPE, RESERVED
 
 
@@ -56,16 +56,14 @@ def finished(
 def _planned(
     algebra: RequirementAlgebra, reservation_label: str, options: SolverOptions, claim: NewClaim
 ) -> PlannedClaim:
-    table = claim.template.table
-    requirements = _with_reservations(algebra, reservation_label, claim)
-    ordered = table.cheapest_first(claim.options, requirements)
     return PlannedClaim(
         claim.template.pool.name,
         tuple(claim.pods),
-        requirements,
-        ordered[: options.max_instance_types],
-        table,
-        total((*(dict(p.shape.requests) for p in claim.pods), daemon_requests(claim))),
+        _with_reservations(algebra, reservation_label, claim),
+        claim.options,
+        claim.template.table,
+        options.max_instance_types,
+        daemon_requests(claim),
         claim.min_values_relaxed,
         claim.passed_over,
     )

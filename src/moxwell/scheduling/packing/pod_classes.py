@@ -6,8 +6,9 @@ created late counts only the pods that were bound before the run.
 """
 
 from moxwell.api.core.nodes import Taint
+from moxwell.api.core.pods import Toleration
 from moxwell.scheduling.packing.daemons import all_requirements, strict_requirements
-from moxwell.scheduling.packing.pods import PodShape
+from moxwell.scheduling.packing.pods import Labels, PodShape
 from moxwell.scheduling.packing.relaxation import relaxed
 from moxwell.scheduling.packing.resource_axis import ResourceAxis, Vector
 from moxwell.scheduling.packing.topology import Topology
@@ -37,6 +38,7 @@ class PodClass:
         "strict",
         "strict_host",
         "taint_answers",
+        "tolerance",
         "volumes",
     )
 
@@ -52,6 +54,7 @@ class PodClass:
         self.domain_groups: tuple[tuple[TopologyGroup, bool], ...] = ()
         self.host_groups: tuple[tuple[TopologyGroup, bool], ...] = ()
         self.inverse_owned: tuple[TopologyGroup, ...] = ()
+        self.tolerance = 0
         self.recording: list[TopologyGroup] = []
         self.recorded = 0
         self.taint_answers: dict[tuple[Taint, ...], tuple[Taint, ...]] = {}
@@ -89,6 +92,9 @@ class PodClasses:
         self._by_shape: dict[PodShape, PodClass] = {}
         self._by_id: dict[int, PodClass] = {}
         self._relaxed: dict[int, PodClass | None] = {}
+        self._tolerances: dict[tuple[Toleration, ...], int] = {}
+        self._selecting: dict[tuple[str, Labels], list[TopologyGroup]] = {}
+        self._looked_at: dict[tuple[str, Labels], int] = {}
 
     def of(self, shape: PodShape) -> PodClass:
         """The class of a shape, created if it is new."""
@@ -114,6 +120,7 @@ class PodClasses:
         requests = self._axis.vector(dict(shape.requests))
         split, strict_split = self._split(wanted), self._split(strict)
         created = PodClass(len(self._by_shape), shape, requests, split, strict_split)
+        created.tolerance = self._tolerances.setdefault(shape.tolerations, len(self._tolerances))
         created.volumes = tuple(self._split(self._algebra.of(t)) for t in shape.volume_topologies)
         return created
 
@@ -132,10 +139,13 @@ class PodClasses:
         pod_class.host_groups = tuple(pair for pair in groups if pair[0].is_host)
 
     def recording_groups(self, pod_class: PodClass) -> list[TopologyGroup]:
-        """The groups that count pods of the class."""
+        """The groups that count pods of the class; pods with equal labels share the list."""
         groups = self._topology.groups
         if pod_class.recorded < len(groups):
-            new = groups[pod_class.recorded :]
-            pod_class.recording += [g for g in new if g.rule.selects(pod_class.shape)]
-            pod_class.recorded = len(groups)
+            labels = (pod_class.shape.namespace, pod_class.shape.labels)
+            selecting = self._selecting.setdefault(labels, [])
+            new = groups[self._looked_at.get(labels, 0) :]
+            selecting += [g for g in new if g.rule.selects(pod_class.shape)]
+            self._looked_at[labels] = len(groups)
+            pod_class.recording, pod_class.recorded = selecting, len(groups)
         return pod_class.recording

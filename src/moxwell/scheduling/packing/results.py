@@ -8,6 +8,7 @@ from moxwell.scheduling.packing.instance_types import InstanceType
 from moxwell.scheduling.packing.pods import PodDemand
 from moxwell.scheduling.packing.type_table import TypeTable
 from moxwell.scheduling.requirement_sets import RequirementSet
+from moxwell.scheduling.resource_lists import total
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,19 +16,30 @@ class PlannedClaim:
     """
     A node claim to create.
 
-    ``options`` are the instance types as numbers of ``table``, cheapest first. ``requests`` are in
-    thousandths and include daemon pods. ``passed_over`` says why pools that come earlier were not
-    used for the first pod.
+    ``types`` is the bit set of possible instance types in ``table``, of which the ``most`` cheapest
+    are options. ``daemons`` is what daemon pods request at least. ``passed_over`` says why pools
+    that come earlier were not used for the first pod.
     """
 
     pool: str
     pods: tuple[PodDemand, ...]
     requirements: RequirementSet
-    options: tuple[int, ...]
+    types: int
     table: TypeTable
-    requests: Mapping[str, int]
+    most: int
+    daemons: Mapping[str, int]
     min_values_relaxed: bool = False
     passed_over: tuple[tuple[str, PlacementFailure], ...] = ()
+
+    @property
+    def options(self) -> tuple[int, ...]:
+        """The instance types as numbers of ``table``, cheapest first."""
+        return self.table.cheapest_first(self.types, self.requirements)[: self.most]
+
+    @property
+    def requests(self) -> dict[str, int]:
+        """What pods and daemon pods request, in thousandths."""
+        return total((*(dict(p.shape.requests) for p in self.pods), self.daemons))
 
     @property
     def instance_types(self) -> tuple[InstanceType, ...]:
@@ -36,7 +48,7 @@ class PlannedClaim:
     @property
     def price(self) -> float:
         """The price of the cheapest launchable offering of any option."""
-        return min(self.table.price(i, self.requirements) for i in self.options)
+        return self.table.cheapest_price(self.types, self.requirements)
 
     @property
     def capacity_types(self) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from moxwell.api.core.nodes import Taint
+from moxwell.scheduling.packing.claim_index import ClaimIndex
 from moxwell.scheduling.packing.claim_order import ClaimOrder
 from moxwell.scheduling.packing.claims import ClaimPlacement, ClaimRules, NewClaim
 from moxwell.scheduling.packing.existing import ExistingBin
@@ -15,6 +16,7 @@ from moxwell.scheduling.packing.reservations import ReservationLedger
 from moxwell.scheduling.packing.results import SchedulingResult
 from moxwell.scheduling.packing.templates import ClaimTemplate
 from moxwell.scheduling.packing.topology import Topology
+from moxwell.scheduling.packing.topology_groups import TopologyGroup
 from moxwell.scheduling.requirement_sets import RequirementSet
 from moxwell.scheduling.resource_lists import NODES
 
@@ -47,6 +49,7 @@ class SolverRun:
         self._nodes = [ExistingBin(b) for b in solver.nodes if b.node.name not in removed]
         self._claims: list[NewClaim] = []
         self._order = ClaimOrder()
+        self._index = ClaimIndex(solver.rules, len(solver.axis.zero))
         types = (t for p in solver.snapshot.pools for t in p.instance_types)
         self._reservations = ReservationLedger(types)
         self._fit = ClaimRules(solver.rules, solver.axis, self._reservations, options)
@@ -116,8 +119,7 @@ class SolverRun:
         return False
 
     def _to_claim(self, pod: PodDemand, pod_class: PodClass) -> bool:
-        for place, number in enumerate(self._order.sort()):
-            claim = self._claims[number]
+        for place, claim in self._index.candidates(self._order.sort(), pod_class):
             found = self._fit.fit(claim, pod_class, relax_min_values=False)
             if isinstance(found, ClaimPlacement):
                 self._add(claim, pod, pod_class, found)
@@ -162,16 +164,20 @@ class SolverRun:
     ) -> None:
         claim.add(pod, placement)
         taints = claim.template.pool.taints
-        self._record(pod_class, claim.host, taints, placement.requirements)
+        groups = self._record(pod_class, claim.host, taints, placement.requirements)
+        self._index.update(claim, groups)
         if claim.template.table.reserved:
             self._reservations.hold(claim.number, placement.reserved)
 
     def _record(
         self, pod_class: PodClass, host: str, taints: tuple[Taint, ...], found: RequirementSet
-    ) -> None:
+    ) -> list[TopologyGroup]:
+        """Count a placed pod; the groups of host names that may have counted it."""
         groups = self._classes.recording_groups(pod_class)
-        if groups or pod_class.inverse_owned:
-            self._solver.rules.record(pod_class, groups, host, taints, found)
+        if not groups and not pod_class.inverse_owned:
+            return groups
+        self._solver.rules.record(pod_class, groups, host, taints, found)
+        return [g for g in (*groups, *pod_class.inverse_owned) if g.is_host]
 
     def _charge(self, claim: NewClaim) -> None:
         """Charge the limits of a pool with the largest capacity among a claim's options."""

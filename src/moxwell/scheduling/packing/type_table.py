@@ -52,6 +52,11 @@ class TypeTable:
             _levels([axis.vector(t.allocatable)[i] for t in types]) for i in range(len(axis.zero))
         ]
         self._capacities = _capacities(types)
+        self._by_capacity = {n: _ranked(amounts) for n, amounts in self._capacities.items()}
+        self._by_allocatable = [
+            _ranked([axis.vector(t.allocatable)[i] for t in types]) for i in range(len(axis.zero))
+        ]
+        self._prices: dict[int, list[tuple[float, int]]] = {}
         self._positive = _mask(min(axis.vector(t.allocatable)) >= 0 for t in types)
         self.reserved = _mask(
             any(o.available and o.capacity_type == RESERVED for o in t.offerings) for t in types
@@ -130,9 +135,11 @@ class TypeTable:
 
     def largest_capacity(self, mask: int, names: Iterable[str]) -> dict[str, int]:
         """The largest capacity of each resource among the types."""
-        chosen = tuple(bits(mask))
-        known = {n: self._capacities[n] for n in names if n in self._capacities}
-        return {name: max(amounts[i] for i in chosen) for name, amounts in known.items()}
+        return {n: _largest(self._by_capacity[n], mask) for n in names if n in self._by_capacity}
+
+    def largest_allocatable(self, mask: int) -> Vector:
+        """The largest allocatable amount of each resource among the types."""
+        return tuple(_largest(ranked, mask) for ranked in self._by_allocatable)
 
     def launchable(self, index: int, requirements: RequirementSet) -> Iterator[Offering]:
         """The available offerings of a type that the requirements allow."""
@@ -144,9 +151,22 @@ class TypeTable:
         """The price of the cheapest launchable offering; infinite if there is none."""
         return min((o.price for o in self.launchable(index, requirements)), default=inf)
 
+    def by_price(self, requirements: RequirementSet) -> list[tuple[float, int]]:
+        """All types with their price, cheapest first, then by their place in the catalogue."""
+        found = self._prices.get(requirements.number)
+        if found is None:
+            numbers = range(len(self.types))
+            found = sorted((self.price(i, requirements), i) for i in numbers)
+            self._prices[requirements.number] = found
+        return found
+
     def cheapest_first(self, mask: int, requirements: RequirementSet) -> tuple[int, ...]:
-        """Types by price, then by their place in the catalogue."""
-        return tuple(sorted(bits(mask), key=lambda i: self.price(i, requirements)))
+        """Types of a mask, cheapest first."""
+        return tuple(i for _, i in self.by_price(requirements) if mask >> i & 1)
+
+    def cheapest_price(self, mask: int, requirements: RequirementSet) -> float:
+        """The lowest price of the types of a mask."""
+        return next((p for p, i in self.by_price(requirements) if mask >> i & 1), inf)
 
     def value_counts(self, mask: int, requirements: RequirementSet) -> dict[str, int]:
         """How many values of each label with ``minValues`` the types have."""
@@ -183,6 +203,18 @@ def _by_key(types: tuple[InstanceType, ...]) -> Mapping[str, Mapping[LabelRequir
 def _capacities(types: tuple[InstanceType, ...]) -> dict[str, list[int]]:
     names = {name for t in types for name in t.capacity}
     return {name: [t.capacity.get(name, 0) for t in types] for name in names}
+
+
+def _ranked(amounts: list[int]) -> list[tuple[int, int]]:
+    """Amounts, largest first, each with the bit of its type."""
+    return sorted(((a, 1 << i) for i, a in enumerate(amounts)), reverse=True)
+
+
+def _largest(ranked: list[tuple[int, int]], mask: int) -> int:
+    for amount, bit in ranked:
+        if bit & mask:
+            return amount
+    return 0
 
 
 def _levels(amounts: list[int]) -> tuple[list[int], list[int]]:
