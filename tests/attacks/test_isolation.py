@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from moxwell.app.lab_process import LabConfig, LabProcess
+from moxwell.app.state_dir import StateDir
 from moxwell.clock import SystemClock
 from moxwell.embedded.controlplanes.control_planes import python_environ
 from moxwell.embedded.controlplanes.processes.control_planes import PROGRAM, ProcessControlPlanes
@@ -135,6 +137,24 @@ async def _until(stream: asyncio.StreamReader, last: bytes) -> AsyncIterator[byt
         yield line
         if line == last:
             return
+
+
+@in_module_loop
+async def test_a_dead_simulator_comes_back_at_the_same_addresses(tmp_path: Path) -> None:
+    state = StateDir("isolated", {"XDG_STATE_HOME": str(tmp_path)})
+    state.create()
+    lab = LabProcess(state, SystemClock(), LabConfig("isolated"))
+    before = await lab.start()
+    killed = find(state.folder / "lab.run")
+    assert killed is not None
+    os.kill(killed.pid, signal.SIGKILL)
+    while (again := find(state.folder / "lab.run")) is None or again == killed:
+        await asyncio.sleep(0.1)
+    while await lab.probe():
+        await asyncio.sleep(0.1)
+    assert lab.regions().configs() == before
+    await lab.stop()
+    assert find(state.folder / "lab.run") is None
 
 
 def test_too_much_memory_restarts_a_process_and_names_the_limit(tmp_path: Path) -> None:

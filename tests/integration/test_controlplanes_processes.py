@@ -47,3 +47,12 @@ class TestProcessControlPlanes(ControlPlanesContract):
 
     async def check_destroyed(self, stage: Stage, plane: HostedControlPlane) -> None:
         assert not (self._root / "team" / "d").exists()
+
+    async def test_a_known_endpoint_needs_no_restart(self, stage: Stage) -> None:
+        runner = stage.runner
+        assert isinstance(runner, ProcessControlPlanes)
+        before = await stage.up(stage.spec("a"))
+        pid = runner.state(stage.spec("a").key).pid
+        told = stage.spec("a", address=before.host, port=before.port, replicas=2)
+        assert (await stage.up(told)).ready
+        assert runner.state(told.key).pid == pid

@@ -22,6 +22,8 @@ from moxwell.clock import Clock
 from moxwell.embedded.controlplanes.machine_control_planes import MachineControlPlanes
 from moxwell.embedded.ports import free_port, is_free
 from moxwell.kube.transport import KubeTransport
+from moxwell.lab import templates
+from moxwell.lab.group_save import GroupSave
 from moxwell.lab.guests.guest_runner import GuestRunner
 from moxwell.lab.proxmox import certs
 from moxwell.lab.proxmox import simulator as serve
@@ -31,6 +33,7 @@ from moxwell.pve.config import RegionConfig, TokenAuth
 from moxwell.pve.values import SecretValue
 
 SAVE_SECONDS = 3.0
+MOST_SHARE = 0.01  # of the time, for saving what changes without a request
 GUEST_CONNECTIONS = 16  # of all guests of a cluster
 log = structlog.get_logger(__name__)
 
@@ -38,14 +41,17 @@ log = structlog.get_logger(__name__)
 class Lab:
     """Simulated Proxmox clusters in this process."""
 
-    def __init__(self, state: StateDir, clock: Clock, world: Path | None = None) -> None:
-        self._state, self._clock = state, clock
+    def __init__(
+        self, state: StateDir, clock: Clock, world: Path | None = None, *, version: str = ""
+    ) -> None:
+        """``version`` is a Kubernetes version that every region gets a template for."""
+        self._state, self._clock, self._version = state, clock, version
         self._world = world or Path(str(resources.files("moxwell.lab") / "lab.yaml"))
         self._control_planes = MachineControlPlanes(state.machine_control_planes, clock)
         self.guests = GuestRunner(
             partial(KubeTransport, connections=GUEST_CONNECTIONS),
             clock,
-            self._save_guests,
+            GroupSave(self._save_guests, clock),
             control_planes=self._control_planes,
             proxy=LabIdentities(state.control_planes, clock).find,
         )
@@ -62,6 +68,9 @@ class Lab:
         state, now = self._state, self._clock.now()
         regions = serve.load_regions(self._world, state.simulator, now.timestamp())
         save.clean_interrupted(regions)
+        if self._version:
+            for region in regions.values():
+                templates.add_template(region, self._version)
         _assign_ports([host for region in regions.values() for host in region.hosts.values()])
         if state.guests.exists() and state.simulator.exists():
             self.guests.load(state.guests.read_bytes())
@@ -88,9 +97,13 @@ class Lab:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._control_planes.run())
             group.create_task(self.guests.run())
+            pause = SAVE_SECONDS
             while True:
-                await self._clock.sleep(SAVE_SECONDS)
+                await self._clock.sleep(pause)
+                began = self._clock.monotonic()
                 await self.save()
+                took = self._clock.monotonic() - began
+                pause = max(SAVE_SECONDS, took / MOST_SHARE)
 
     async def save(self) -> None:
         """Save what changes without a request: finished tasks, booted and deleted guests."""

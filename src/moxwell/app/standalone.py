@@ -22,7 +22,7 @@ from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.app import defaults as instance_defaults
 from moxwell.app import embedded_api
-from moxwell.app.lab import Lab
+from moxwell.app.lab_process import LabConfig, LabProcess
 from moxwell.app.launch_options import LaunchOptions
 from moxwell.app.state_dir import InstanceInfo, StateDir
 from moxwell.app.tenant_storage import TenantStorage
@@ -48,14 +48,13 @@ from moxwell.embedded.controlplanes.control_planes import HostedControlPlanes, o
 from moxwell.embedded.ports import remembered_port
 from moxwell.json_lines import JsonLinesFile
 from moxwell.kube.transport import KubeTransport
-from moxwell.lab import templates
 from moxwell.pki.folder import CertificateAuthority
 from moxwell.plan.manifest_plan import ManifestPlanner
 from moxwell.plan.placement import PlacementPreview
-from moxwell.pve.audit import FileAudit
 from moxwell.pve import config
-from moxwell.pve.effects import Effects
+from moxwell.pve.audit import FileAudit
 from moxwell.pve.config import RegionConfig
+from moxwell.pve.effects import Effects
 from moxwell.pve.regions import Regions
 from moxwell.pve.reservations import Reservations
 from moxwell.runtime.key import Key
@@ -71,6 +70,7 @@ from moxwell.web.http import Action, Dashboard, Sessions
 from moxwell.web.views import Views
 
 API_PORT, DASHBOARD_PORT = 6443, 8480
+RENEWAL_SECONDS = 3600.0  # how often the kubeconfig is checked
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ class Instance:
     runtime: Runtime
     regions: Regions
     control_planes: HostedControlPlanes
-    lab: Lab | None
+    lab: LabProcess | None
     feed: DashboardFeed
     change_log: ChangeLog
     infra: Infra
@@ -105,9 +105,6 @@ class Instance:
         runtime = assemble(store, clock, _settings(state))
         regions = Regions(configs, clock, effects=_effects(stack, state, clock))
         planes = await _open_control_planes(state, clock, options, regions)
-        if lab is not None and planes.version:
-            for region in lab.simulator.regions.values():
-                templates.add_template(region, planes.version)
         infra = add_infra(
             runtime, clock, regions, Reservations(), registry=RegionRegistry(regions, configs)
         )
@@ -135,15 +132,20 @@ class Instance:
             others = [
                 group.create_task(self.regions.run()),
                 group.create_task(self.control_planes.run()),
+                group.create_task(self._renew_kubeconfig()),
                 group.create_task(self.feed.run(self.change_log, Views())),
             ]
-            if self.lab is not None:
-                others.append(group.create_task(self.lab.run()))
             await stopping.wait()
             self.runtime.manager.stop()
             await controllers
             for task in others:
                 task.cancel()
+
+    async def _renew_kubeconfig(self) -> None:
+        """The administrator's certificate is valid for days; renew it in the file."""
+        while True:
+            await self.clock.sleep(RENEWAL_SECONDS)
+            self.api.write_kubeconfig(self.state.kubeconfig)
 
     def info(self, pid: int) -> InstanceInfo:
         """What commands need to reach this instance; ``pid`` is the process that ends it."""
@@ -164,35 +166,35 @@ class Instance:
         )
 
 
-def _mode(lab: Lab | None) -> str:
+def _mode(lab: LabProcess | None) -> str:
     return "lab" if lab else "standalone"
 
 
 async def _open_regions(
     stack: AsyncExitStack, state: StateDir, clock: Clock, options: LaunchOptions
-) -> tuple[Lab | None, tuple[RegionConfig, ...]]:
+) -> tuple[LabProcess | None, tuple[RegionConfig, ...]]:
     """The configured regions, or those of a lab that is started here."""
     if options.config:
         return None, config.load(Path(options.config))
-    lab = Lab(state, clock, Path(options.world) if options.world else None)
-    configs = await lab.start()
+    binaries = options.control_plane_binaries
+    lab = LabProcess(state, clock, LabConfig(options.name, options.world, binaries))
     stack.push_async_callback(lab.stop)
-    return lab, configs
+    return lab, await lab.start()
 
 
 def _settings(state: StateDir) -> ManagerSettings:
     return ManagerSettings(
         elect=False,
+        identity=state.name,
+        health=Listen(port=remembered_port(state.folder / "metrics.port", 0)),
+    )
+
+
 def _effects(stack: AsyncExitStack, state: StateDir, clock: Clock) -> Effects:
     """The writes of all regions, recorded in the instance's audit file."""
     file = JsonLinesFile(state.proxmox_audit)
     stack.callback(file.close)
     return Effects(FileAudit(file, clock), clock=clock)
-
-
-        identity=state.name,
-        health=Listen(port=remembered_port(state.folder / "metrics.port", 0)),
-    )
 
 
 async def _serve_api(
@@ -205,8 +207,7 @@ async def _serve_api(
     server = HttpServer(store, authority, folder=state.pki, port=port)
     await server.start()
     stack.push_async_callback(server.stop)
-    if not state.kubeconfig.exists():
-        server.write_kubeconfig(state.kubeconfig)
+    server.write_kubeconfig(state.kubeconfig)
     return store, server
 
 

@@ -99,6 +99,11 @@ class StateDir:
         return self.folder / "simulator.json"
 
     @property
+    def lab_regions(self) -> Path:
+        """The addresses of the lab's simulated hosts."""
+        return self.folder / "lab-regions.json"
+
+    @property
     def guests(self) -> Path:
         return self.folder / "guests.json"
 
@@ -112,15 +117,15 @@ class StateDir:
         return self.folder / "dashboard.key"
 
     @property
-    def log(self) -> Path:
-        return self.folder / "daemon.log"
-
-    @property
-    @property
     def proxmox_audit(self) -> Path:
         """The record of every write to Proxmox."""
         return self.folder / "audit" / "proxmox.jsonl"
 
+    @property
+    def log(self) -> Path:
+        return self.folder / "daemon.log"
+
+    @property
     def restarts(self) -> Path:
         """How often the daemon was restarted since the last ``moxwell up``."""
         return self.folder / "restarts.json"

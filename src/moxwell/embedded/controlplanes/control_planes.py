@@ -124,6 +124,15 @@ async def open_control_planes(
     return HostedControlPlanes(embedded_root, embedded, binaries, await installed.newest())
 
 
+async def binaries_version(choice: str, environ: Mapping[str, str]) -> str:
+    """The version that new tenants get from the chosen binaries; empty if none are chosen."""
+    if not choice or choice == NO:
+        return ""
+    from moxwell.embedded.controlplanes.binaries.installed import InstalledReleases, folders
+
+    return await InstalledReleases(folders(choice, environ)).newest()
+
+
 def python_environ(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of our own child processes: what Python and its clock need, no secrets."""
     return {name: environ[name] for name in PASSED_ON if name in environ}

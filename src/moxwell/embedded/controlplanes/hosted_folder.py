@@ -46,11 +46,19 @@ class HostedFolder:
     def admin_kubeconfig(
         self, spec: HostedControlPlaneSpec, authority: CertificateAuthority, port: int
     ) -> str:
-        """The kubeconfig of the administrator; a new ``rotation`` writes a new one."""
+        """
+        The kubeconfig of the administrator, valid for days and renewed in time.
+
+        A new ``rotation`` writes a new one and revokes the old one.
+        """
         admin, rotation = self.folder / "admin.conf", self.folder / "rotation"
+        known = kubeconfig_writer.client_certificate(admin.read_text()) if admin.exists() else None
         rotated = rotation.read_text() if rotation.exists() else ""
-        if not admin.exists() or rotated != spec.rotation:
-            pair = authority.client("kubernetes-admin", ("system:masters",))
+        if known is not None and rotated != spec.rotation:
+            authority.revoke(known)
+            known = None
+        pair = authority.administrator(known)
+        if pair is not None:
             url = f"https://{self._host}:{port}"
             text = kubeconfig_writer.render(url, authority.certificate, pair, spec.key.name)
             write_private(admin, text.encode())

@@ -11,7 +11,7 @@ by a ``ControlPlaneServer``.
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,11 +76,11 @@ class GuestRunner:
         self,
         dial: Callable[[ApiAccess], Handler],
         clock: Clock,
-        on_change: Callable[[], None] = lambda: None,
+        on_change: Callable[[], Awaitable[None]] | None = None,
         control_planes: ControlPlaneServer | None = None,
         proxy: Proxy = lambda access: None,
     ) -> None:
-        """``on_change`` is called when persistent data changed; for ``proxy`` see its module."""
+        """``on_change`` is awaited when persistent data changed; for ``proxy`` see its module."""
         self._clock, self._on_change = clock, on_change
         self._control_planes = control_planes
         self._boots: dict[tuple[str, int], _Boot] = {}
@@ -126,6 +126,11 @@ class GuestRunner:
 
     # Persistence
 
+    async def _changed(self) -> None:
+        """What a guest has on its disk survives a crash of the lab from now on."""
+        if self._on_change is not None:
+            await self._on_change()
+
     def save(self) -> bytes:
         """Encode the persistent data of all guests; contains private keys."""
         return msgspec.json.encode(self._persisted)
@@ -170,7 +175,7 @@ class GuestRunner:
             persisted = self._persisted[boot.vm.uuid] = PersistedGuest(
                 config_drive=_find_config_drive(boot.vm)
             )
-            self._on_change()
+            await self._changed()
         config_drive = persisted.config_drive
         network = config_drive.network if config_drive else {}
         boot.system.interfaces = hardware.interfaces(boot.vm.conf, network)
@@ -197,7 +202,7 @@ class GuestRunner:
         elif join_config is not None:
             persisted = await self._run_join(boot, config_drive, join_config, user_data.files)
         self._persisted[boot.vm.uuid] = persisted
-        self._on_change()
+        await self._changed()
         return persisted
 
     async def _run_join(

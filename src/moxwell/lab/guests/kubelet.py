@@ -147,6 +147,11 @@ def _info(facts: NodeFacts) -> dict[str, str]:
     }
 
 
+def as_owner(name: str, uid: str) -> dict[str, Any]:
+    """The owner of a node's lease, so that the lease is deleted with the Node."""
+    return {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}
+
+
 class SimulatedKubelet:
     """The kubelet of one node; runs as long as the guest."""
 
@@ -164,6 +169,7 @@ class SimulatedKubelet:
         self._volumes = VolumeManager(kube, facts.name, live_config, clock)
         self._pods = PodRunner(kube, facts.name, clock, self._volumes, pods)
         self._renewed = clock.monotonic()
+        self._uid = self._lease_owner = ""  # of the Node, and of the owner of the lease
 
     async def register(self) -> None:
         """Create the Node if it does not exist and update its status; idempotent."""
@@ -200,17 +206,25 @@ class SimulatedKubelet:
     async def _update_status(self) -> None:
         now = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
         status = as_status(self._facts, now)
-        await self._kube.merge(NODES, self._facts.name, {"status": status}, subresource="status")
+        node = await self._kube.merge(
+            NODES, self._facts.name, {"status": status}, subresource="status"
+        )
+        self._uid = str(node["metadata"]["uid"])
 
     async def _renew(self) -> None:
         name, at = self._facts.name, micro_time(self._clock.now())
         spec = {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": at}
+        owned = {"ownerReferences": [as_owner(name, self._uid)]}
+        change = (
+            {"spec": spec} if self._lease_owner == self._uid else {"spec": spec, "metadata": owned}
+        )
         try:
-            await self._kube.merge(LEASES, name, {"spec": spec}, "kube-node-lease")
+            await self._kube.merge(LEASES, name, change, "kube-node-lease")
         except Missing:
-            meta = {"name": name, "namespace": "kube-node-lease"}
+            meta = {"name": name, "namespace": "kube-node-lease", **owned}
             lease = {"apiVersion": LEASES.api_version, "kind": "Lease", "metadata": meta}
             await self._kube.create(lease | {"spec": spec}, LEASES)
+        self._lease_owner = self._uid
         if self._clock.monotonic() - self._renewed > 2 * RENEW_SECONDS:
             await self._update_status()  # the conditions may have been set to Unknown
         self._renewed = self._clock.monotonic()

@@ -10,7 +10,7 @@ is neither a request nor a task.
 import asyncio
 import inspect
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -51,10 +51,10 @@ class Engine:
         *,
         guest_os: GuestOs | None = None,
         seed: int = 0,
-        on_write: Callable[[], None] = lambda: None,
+        on_write: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """
-        ``on_write`` is called after every request other than GET, before the response is returned.
+        ``on_write`` is awaited after every request other than GET, before the response is returned.
         """
         self.clock = clock
         self.on_write = on_write
@@ -94,8 +94,8 @@ class Engine:
         if effects.before is not None:
             return effects.before
         answer = await self._answer(runtime, request)
-        if request.method != "GET":
-            self.on_write()
+        if request.method != "GET" and self.on_write is not None:
+            await self.on_write()
         return CUT if effects.cut_after else answer
 
     def _resume(self, name: str) -> None:

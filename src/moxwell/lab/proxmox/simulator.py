@@ -16,6 +16,7 @@ from pathlib import Path
 from aiohttp import web
 
 from moxwell.clock import Clock, SystemClock
+from moxwell.lab.group_save import GroupSave
 from moxwell.lab.proxmox import certs, world
 from moxwell.lab.proxmox import state_file as save
 from moxwell.lab.proxmox.control_api import ControlApi
@@ -42,7 +43,7 @@ class Simulator:
     _runners: list[web.AppRunner] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        keep = self.save if self.durable else lambda: None
+        keep = GroupSave(self.save, self.clock) if self.durable else None
         self.engine = Engine(
             self.regions, self.clock, guest_os=self.guest_os, seed=self.seed, on_write=keep
         )

@@ -6,6 +6,7 @@ owns the control plane later.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -16,7 +17,7 @@ from moxwell.embedded.clusterapi.tenantcontrolplane.plan import HostedControlPla
 from moxwell.embedded.controlplanes.binaries import flags
 from moxwell.embedded.controlplanes.binaries.flags import TenantLayout
 from moxwell.kube import kubeconfig_writer
-from moxwell.pki.certificates import CertificateConfig, KeyPair
+from moxwell.pki.certificates import ADMIN_LIFETIME, CertificateConfig, KeyPair
 from moxwell.pki.folder import CertificateFolder
 
 
@@ -137,7 +138,8 @@ def _leaves(
     yield "apiserver", server("kube-apiserver", *server_names(spec, layout.host)), ca
     yield "component", server("moxwell", "127.0.0.1", "localhost"), ca
     yield "kubelet-client", client("kube-apiserver-kubelet-client", "system:masters"), ca
-    yield "admin-client", client("kubernetes-admin", "system:masters"), ca
+    admin = replace(client("kubernetes-admin", "system:masters"), lifetime=ADMIN_LIFETIME)
+    yield "admin-client", admin, ca
     yield "controller-manager-client", client("system:kube-controller-manager"), ca
     yield "scheduler-client", client("system:kube-scheduler"), ca
     yield "front-proxy-client", client("front-proxy-client"), front_proxy_ca

@@ -145,7 +145,8 @@ class ProcessControlPlanes:
             )
 
     def _program(self, tenant: HostedFolder, spec: HostedControlPlaneSpec, port: int) -> Program:
-        config = ChildConfig(replace(spec, replicas=1), self._host, port, self._limits)
+        served = replace(spec, replicas=1, address="", port=port)  # what needs no restart
+        config = ChildConfig(served, self._host, port, self._limits)
         return Program(
             name=PROGRAM,
             argv=(sys.executable, "-P", "-m", MODULE, str(tenant.folder), str(os.getpid())),

@@ -1,6 +1,7 @@
 """Probes ``/readyz`` and ``/healthz`` of a control plane program over TLS, unauthenticated."""
 
 import ssl
+from collections.abc import Collection
 from pathlib import Path
 
 import aiohttp
@@ -11,8 +12,18 @@ TIMEOUT_SECONDS = 8.0
 class HttpProbe:
     """Probes one URL; returns an empty text if healthy, else a message for a condition."""
 
-    def __init__(self, name: str, host: str, port: int, path: str, ca: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        host: str,
+        port: int,
+        path: str,
+        ca: Path,
+        accepted: Collection[int] = (200,),
+    ) -> None:
+        """``accepted`` are the status codes of a healthy program."""
         self._name, self._url, self._ca = name, f"https://{host}:{port}{path}", ca
+        self._accepted = accepted
         self._tls: ssl.SSLContext | None = None
 
     async def __call__(self) -> str:
@@ -29,7 +40,7 @@ class HttpProbe:
             return f"{self._name} does not answer yet"
 
     def _message(self, status: int, text: str) -> str:
-        if status == 200:
+        if status in self._accepted:
             return ""
         failing = [line[3:].split(" ")[0] for line in text.splitlines() if line.startswith("[-]")]
         return f"{self._name} is not ready: {', '.join(failing) or status}"
