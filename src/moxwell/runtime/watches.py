@@ -11,6 +11,8 @@ from typing import Any
 
 from moxwell.runtime.key import Key
 
+COALESCE_SECONDS = 1.0  # the delay for objects of which one key has many
+
 
 def anything(old: Any, new: Any) -> bool:
     """The filter that accepts every change."""
@@ -24,6 +26,7 @@ class Watch:
     kind: Any  # a kind declared by ``@kind``, or a ``Resource``
     keys: Callable[[Any], Iterable[Key]]
     filter: Callable[[Any, Any], bool] = anything
+    delay: float = 0.0  # seconds that a change may wait, so that many changes cause one pass
 
     def wakes(self, old: Any, new: Any) -> set[Key]:
         """The keys that a change from ``old`` to ``new`` enqueues."""

@@ -106,7 +106,7 @@ class Worker:
                 self._broke("watch broken", error, kind=cache.resource.kind)
                 return
             for key in keys:
-                self._add(key, LOW if listed else NORMAL)
+                self._add(key, LOW if listed else NORMAL, watch.delay)
 
         cache.subscribe(changed)
 
@@ -121,10 +121,10 @@ class Worker:
             if shard is None or its == shard:
                 self.queue.add(key_of(obj), shard=its, priority=LOW)
 
-    def _add(self, key: Key, priority: int) -> None:
+    def _add(self, key: Key, priority: int, delay: float = 0.0) -> None:
         obj = self._cache.find(key)
         shard = self._shard(obj) if obj is not None else ""
-        self.queue.add(key, shard=shard, priority=priority)
+        self.queue.add_after(key, delay, shard=shard, priority=priority)
 
     def _changed(self, old: Any, new: Any, listed: bool) -> None:
         obj = old if new is None else new

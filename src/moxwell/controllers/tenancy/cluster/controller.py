@@ -23,10 +23,11 @@ from moxwell.kube.reader import Reader
 from moxwell.runtime.key import Key
 from moxwell.runtime.move import Done
 from moxwell.runtime.reconciler import Note, Reconciler
-from moxwell.runtime.watches import Watch
+from moxwell.runtime.watches import COALESCE_SECONDS, Watch
 from moxwell.runtime.writes import Writes
 
-WATCHED = (Cluster, KamajiControlPlane, MachineDeployment, MachineSet, Machine, ProxmoxMachine)
+WATCHED = (Cluster, KamajiControlPlane, MachineDeployment)
+WATCHED_MACHINES = (MachineSet, Machine, ProxmoxMachine)
 
 
 def _cluster_of(obj: Object) -> list[Key]:
@@ -41,7 +42,10 @@ class TenantClusterReconciler(
 
     kind = Kubernetes
     finalizer = "apps.cozystack.io/kubernetes"
-    watches: Sequence[Watch] = tuple(Watch(kind, _cluster_of) for kind in WATCHED)
+    watches: Sequence[Watch] = (
+        *(Watch(kind, _cluster_of) for kind in WATCHED),
+        *(Watch(kind, _cluster_of, delay=COALESCE_SECONDS) for kind in WATCHED_MACHINES),
+    )
 
     def __init__(
         self, kube: Kube, defaults: Callable[[], Defaults], clock: Clock | None = None

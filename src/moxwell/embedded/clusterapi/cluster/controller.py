@@ -15,7 +15,7 @@ from moxwell.kube.client import Kube
 from moxwell.kube.reader import Reader
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
-from moxwell.runtime.watches import Watch
+from moxwell.runtime.watches import COALESCE_SECONDS, Watch
 
 
 def cluster_key(obj: Any) -> list[Key]:
@@ -40,7 +40,7 @@ class ClusterController(WritingReconciler[Cluster, ObservedCluster, ClusterStatu
         super().__init__(kube)
         self._resolver, self._machines = resolver, machines
         self.watches: Sequence[Watch] = (
-            Watch(Machine, cluster_key),
+            Watch(Machine, cluster_key, delay=COALESCE_SECONDS),
             *(Watch(part, cluster_key) for part in parts),
         )
 

@@ -38,7 +38,7 @@ from moxwell.runtime.caches import Caches
 from moxwell.runtime.key import Key
 from moxwell.runtime.move import Done, Wait
 from moxwell.runtime.reconciler import Note, Reconciler
-from moxwell.runtime.watches import Watch
+from moxwell.runtime.watches import COALESCE_SECONDS, Watch
 from moxwell.runtime.writes import Writes
 from moxwell.scheduling import ip_pools
 
@@ -148,7 +148,7 @@ class IPPoolController(Reconciler[IPPool, tuple[str, ...], Done, PoolStatus]):
     def __init__(self, kind: type[Any], addresses: Cache[Any]) -> None:
         self.kind, self._addresses = kind, addresses
         addresses.add_index(BY_POOL, by_pool)
-        self.watches: Sequence[Watch] = (Watch(IPAddress, self._pool_of),)
+        self.watches: Sequence[Watch] = (Watch(IPAddress, self._pool_of, delay=COALESCE_SECONDS),)
 
     def _pool_of(self, address: IPAddress) -> list[Key]:
         ref = address.spec.pool_ref

@@ -24,7 +24,7 @@ from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
 from moxwell.runtime.reconciler import Note, Reconciler
 from moxwell.runtime.tenant_clients import TenantClients
-from moxwell.runtime.watches import Watch
+from moxwell.runtime.watches import COALESCE_SECONDS, Watch
 
 
 class MachineHealthCheckController(
@@ -45,7 +45,12 @@ class MachineHealthCheckController(
         self._kube, self._checks, self._buckets = kube, checks, TokenBuckets(clock)
         self._observer = HealthObserver(tenants, clock, machines, self._buckets)
         self.watches: Sequence[Watch] = (
-            Watch(Machine, self._of_machine, lambda old, new: _health(old) != _health(new)),
+            Watch(
+                Machine,
+                self._of_machine,
+                lambda old, new: _health(old) != _health(new),
+                COALESCE_SECONDS,
+            ),
         )
 
     def _of_machine(self, machine: Machine) -> list[Key]:

@@ -18,7 +18,7 @@ from moxwell.kube.client import Kube
 from moxwell.kube.reader import Reader
 from moxwell.runtime.key import Key
 from moxwell.runtime.reconciler import Note
-from moxwell.runtime.watches import Watch
+from moxwell.runtime.watches import COALESCE_SECONDS, Watch
 from moxwell.runtime.writes import Create, Writes
 
 
@@ -33,7 +33,7 @@ class MachineSetController(WritingReconciler[MachineSet, ObservedMachineSet, Mac
 
     kind = MachineSet
     finalizer = "cluster.x-k8s.io/machineset"
-    watches: Sequence[Watch] = (Watch(Machine, owner_set),)
+    watches: Sequence[Watch] = (Watch(Machine, owner_set, delay=COALESCE_SECONDS),)
 
     def __init__(self, kube: Kube, resolver: ReferenceResolver) -> None:
         super().__init__(kube)
@@ -50,12 +50,21 @@ class MachineSetController(WritingReconciler[MachineSet, ObservedMachineSet, Mac
         self, owner: MachineSet, machine: Machine, reader: Reader
     ) -> list[MissingPart]:
         template, spec, missing = owner.spec.template.spec, machine.spec, []
-        pairs: tuple[tuple[ContractRef | None, ContractRef | None], ...] = (
-            (template.bootstrap.config_ref, spec.bootstrap.config_ref),
-            (template.infrastructure_ref, spec.infrastructure_ref),
+        done = machine.status.initialization  # a part that has done its work is not read again
+        pairs: tuple[tuple[ContractRef | None, ContractRef | None, bool | None], ...] = (
+            (
+                template.bootstrap.config_ref,
+                spec.bootstrap.config_ref,
+                done.bootstrap_data_secret_created,
+            ),
+            (
+                template.infrastructure_ref,
+                spec.infrastructure_ref,
+                done.infrastructure_provisioned,
+            ),
         )
-        for source, ref in pairs:
-            if source is None or ref is None:
+        for source, ref, finished in pairs:
+            if source is None or ref is None or finished:
                 continue
             if not await self._resolver.exists(reader, ref, machine.namespace):
                 found = await reader.get(

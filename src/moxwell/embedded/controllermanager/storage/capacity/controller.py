@@ -22,7 +22,7 @@ from moxwell.embedded.writing import WriteMove, WritingReconciler
 from moxwell.kube.client import Kube
 from moxwell.kube.reader import Reader
 from moxwell.runtime.caches import Caches
-from moxwell.runtime.watches import Watch
+from moxwell.runtime.watches import COALESCE_SECONDS, Watch
 
 Json = dict[str, Any]
 
@@ -36,7 +36,9 @@ class CapacityController(WritingReconciler[Json, ObservedCapacity, Json]):
         super().__init__(kube)
         self._plugin, classes = plugin, caches.of(STORAGE_CLASSES)
         self._nodes, self._csi_nodes = caches.of(NODES), caches.of(CSI_NODES)
-        self.watches: Sequence[Watch] = (Watch(CSI_NODES, lambda _: classes.keys()),)
+        self.watches: Sequence[Watch] = (
+            Watch(CSI_NODES, lambda _: classes.keys(), delay=COALESCE_SECONDS),
+        )
 
     def is_ours(self, storage_class: Json) -> bool:
         """Whether the driver provisions volumes of the class."""
