@@ -19,6 +19,8 @@ from moxwell.pve.transport import DEADLINE_SECONDS, FileUpload, Transport
 from moxwell.pve.values import Params, Upid
 
 T = TypeVar("T")
+MAX_VALUES = 1_000_000  # in one answer; a region with 10,000 guests has 200,000
+_SEPARATORS = (b",", b"[", b"{")
 
 
 class Envelope(msgspec.Struct, Generic[T]):
@@ -36,13 +38,16 @@ def decoder(answer: Any) -> msgspec.json.Decoder[Any]:
 
 def decode(answer: type[T], body: bytes, where: str) -> Envelope[T]:
     """Decode an answer; the error names the place and never quotes the body."""
+    if sum(map(body.count, _SEPARATORS)) > MAX_VALUES:
+        text = f"cannot decode the answer: it has more than {MAX_VALUES} values"
+        raise errors.InvalidAnswer(text, where=where)
     try:
         return cast(Envelope[T], decoder(cast(Any, answer)).decode(body))
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise errors.UnknownPveError(f"cannot decode the answer: {error}", where=where) from error
+        raise errors.InvalidAnswer(f"cannot decode the answer: {error}", where=where) from error
     except RecursionError:
         # Without the cause: its traceback has a thousand frames.
-        raise errors.UnknownPveError(
+        raise errors.InvalidAnswer(
             "cannot decode the answer: it is nested too deeply", where=where
         ) from None
 

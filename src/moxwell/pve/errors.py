@@ -24,7 +24,14 @@ from moxwell.errors import (
     Unsupported,
 )
 
+MAX_FIELDS = 32  # rejected parameters of one request that are reported
+MAX_TEXT = 2048  # characters of a message that are kept: patterns and conditions get no more
 TASK = 0  # stands for "exit status of a task" instead of an HTTP status
+
+
+def shortened(text: str) -> str:
+    """Return a text of Proxmox within the limit."""
+    return text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + " …"
 
 
 class PveError(MoxwellError):
@@ -38,10 +45,10 @@ class PveError(MoxwellError):
         where: str = "",
         fields: Mapping[str, str] | None = None,
     ) -> None:
-        self.message = message.strip()
+        self.message = shortened(message.strip())
         self.status = status
         self.where = where
-        self.fields = dict(fields or {})
+        self.fields = {k: shortened(v) for k, v in list((fields or {}).items())[:MAX_FIELDS]}
         details = "; ".join(f"{key}: {text.strip()}" for key, text in self.fields.items())
         text = " ".join(part for part in (self.message, details) if part) or f"status {status}"
         super().__init__(f"{where}: {text}" if where else text)
@@ -215,6 +222,12 @@ class UnknownPveError(PveError, Retryable):
     reason = "ProxmoxError"
 
 
+class InvalidAnswer(UnknownPveError):
+    """The answer is not what the endpoint may answer: no JSON, wrong types, or over a limit."""
+
+    reason = "InvalidAnswer"
+
+
 @dataclass(frozen=True, slots=True)
 class ErrorPattern:
     """HTTP statuses (empty: any) and a pattern that is searched in message and fields."""
@@ -247,10 +260,10 @@ TABLE: tuple[ErrorPattern, ...] = _rows(
         ((), r"checksum mismatch|detected modified configuration", ConfigChanged),
         ((), r"(VM|CT) is locked|can't lock file|cfs-lock .* error|got lock timeout"
              r"|unable to acquire .* lock|got lock request timeout", Locked),
-        ((), r"protection mode enabled", Protected),
+        ((), r"protection mode enabled|cannot remove protected volume", Protected),
         ((), r"only root can", PermissionDenied),
         ((), r"used in HA resources and purge", InUse),
-        ((), r"still in use|is not empty|is used by|if subnets exists", InUse),
+        ((), r"still in use|\bnot empty|is used by|if subnets exists", InUse),
         ((), r"no space left|not enough (free )?space|out of (disk )?space|insufficient free space"
              r"|data space .* exhausted|disk quota exceeded", StorageFull),
         ((), r"no such task|unable to open file - No such file|unable to parse worker upid",
@@ -259,7 +272,8 @@ TABLE: tuple[ErrorPattern, ...] = _rows(
              r"|could not find target (VM|CT)|resource '.*' does not exist in cluster"
              r"|Guest '.*' does not exist", GuestMissing),
         ((), r"already exists?|already defined|already used|already in use|already attached"
-             r"|File exists|is already a pool member", Exists),
+             r"|File exists|is already a pool member|belongs already to pool"
+             r"|refusing to override existing file", Exists),
         ((), r"is running - destroy failed|(VM|CT) \d+ (is )?not running|already running"
              r"|is paused - cannot|if VM is running|without --online|(CT|VM) is running"
              r"|is not a pool member", WrongState),
@@ -271,12 +285,14 @@ TABLE: tuple[ErrorPattern, ...] = _rows(
              r"|not allowed for linked clones|\(VM uses local storage\)"
              r"|can't clone to non-shared storage|migrated to rules|No replicatable volumes"
              r"|is not supported|if it's a template|a template to a template|contains snapshots"
-             r"|vcpus allowed per VM|host NUMA node\d+ doesn't exist", NotSupported),
-        ((), r"does not exist|no such |not HA managed|no rule at position",
-         ObjectMissing),
+             r"|vcpus allowed per VM|host NUMA node\d+ doesn't exist"
+             r"|feature for '.*' is not available|only .* is supported|requires cli environment"
+             r"|node is not in a cluster", NotSupported),
+        ((), r"does not exist|no such |not HA managed|no rule at position|can't find (file|any)"
+             r"|controller .* don't exist|mapping '.*' not found", ObjectMissing),
         ((), r"start failed|QEMU exited with code", StartFailed),
         ((TASK,), r"^(interrupted by signal|received interrupt|unexpected status"
-                  r"|job (errors|cancelled)|aborted)", TaskAborted),
+                  r"|job (errors|cancelled)|(migration )?aborted)", TaskAborted),
         ((), r"quit/powerdown failed", ShutdownTimedOut),
         ((), r"got timeout|timed out|timeout", Overloaded),
         ((400,), r"", InvalidParameter),
@@ -284,7 +300,10 @@ TABLE: tuple[ErrorPattern, ...] = _rows(
              r"|must be equal to vm static memory|need to define a policy|needs to be enabled"
              r"|no options specified|you can't |cannot use |boundary rule broken"
              r"|Parameter verification failed|unmanaged resource|must not be identical"
-             r"|reserved name|unknown section type", InvalidParameter),
+             r"|reserved name|unknown section type|unable to (delete required|modify read-only)"
+             r"|unexpected property|content type needs to be|does not look like|contains no config"
+             r"|more resources than available|unable to shrink|format error|value too large"
+             r"|is not in \w+ format|no decompression method|has no \.ovf file", InvalidParameter),
     ]
 )  # fmt: skip
 
@@ -301,8 +320,8 @@ def classify(
     status: int, message: str, *, where: str = "", fields: Mapping[str, str] | None = None
 ) -> PveError:
     """Return the error of a status and message."""
-    text = "\n".join([message, *(fields or {}).values()])
-    row = find_pattern(status, text)
+    texts = [message, *list((fields or {}).values())[:MAX_FIELDS]]
+    row = find_pattern(status, "\n".join(map(shortened, texts)))
     error = row.error if row else UnknownPveError
     return error(message, status=status, where=where, fields=fields)
 

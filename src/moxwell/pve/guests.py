@@ -10,12 +10,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from moxwell.pve import property_strings
+from moxwell.pve import errors, property_strings
 from moxwell.pve.values import size_bytes
 
 _NIC = re.compile(r"net\d+")
 _UNUSED = re.compile(r"unused\d+")
 _MAC = re.compile(r"(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}")
+MAX_DIGITS = 18
 CLONING = "clone"
 TEMPORARY = "qmclone temporary file"  # the whole description of a clone until it is complete
 
@@ -28,7 +29,12 @@ class GuestConfig:
 
     @classmethod
     def of(cls, data: Mapping[str, object]) -> "GuestConfig":
-        return cls({key: _text(value) for key, value in data.items() if value is not None})
+        try:
+            return cls({key: _text(value) for key, value in data.items() if value is not None})
+        except RecursionError:
+            raise errors.InvalidAnswer(
+                "a value of the configuration is nested too deeply"
+            ) from None
 
     def __getitem__(self, key: str) -> str:
         return self.raw[key]
@@ -83,16 +89,22 @@ class GuestConfig:
 
     @property
     def cores(self) -> int:
-        return int(self.get("cores", "1"))
+        return self._number("cores", self.get("cores", "1"))
 
     @property
     def sockets(self) -> int:
-        return int(self.get("sockets", "1"))
+        return self._number("sockets", self.get("sockets", "1"))
 
     @property
     def memory_mib(self) -> int:
         parts = property_strings.parse(self.get("memory", "512"))
-        return int(parts.get("current") or parts.get("") or 512)
+        return self._number("memory", parts.get("current") or parts.get("") or "512")
+
+    @staticmethod
+    def _number(key: str, text: str) -> int:
+        if len(text) > MAX_DIGITS or not text.isascii() or not text.isdigit():
+            raise errors.InvalidAnswer(f"{key} of the guest is not a number")
+        return int(text)
 
     @property
     def agent(self) -> bool:

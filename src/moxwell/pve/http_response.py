@@ -11,7 +11,7 @@ import httptools
 
 from moxwell.errors import Unreachable
 
-MAX_BODY_BYTES = 64 * 1024 * 1024  # /cluster/resources with 10,000 guests has about 3 MiB
+MAX_BODY_BYTES = 8 * 1024 * 1024  # /cluster/resources with 10,000 guests has about 3 MiB
 MAX_OVERHEAD_BYTES = 64 * 1024  # beside the body: status line, headers, trailers; see feed()
 MAX_INTERIM_RESPONSES = 8  # 1xx before the final response
 _FRAMING = frozenset(map(len, (b"content-length", b"transfer-encoding")))

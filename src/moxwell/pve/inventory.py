@@ -6,7 +6,7 @@ old, so facts learned from steps and reads override every list that may be older
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from moxwell.clock import Clock
 from moxwell.errors import MoxwellError
 from moxwell.pve import errors
 from moxwell.pve.client import PveReader
+from moxwell.pve.endpoints.cluster import ClusterResource
 from moxwell.pve.model import (
     InventoryEvent,
     InventoryHealth,
@@ -32,6 +33,7 @@ BUSY_FOR_SECONDS = 30.0
 LOST_SECONDS = 10.0
 STALE_SECONDS = 12.0  # the age of the list, and a margin
 FORGET_FREED_SECONDS = 3600.0
+MAX_ROWS = 30_000  # hosts, guests, storages and pools of one region
 
 Listener = Callable[[InventoryEvent], None]
 
@@ -188,15 +190,26 @@ class Inventory:
         """Poll once and publish; a region that does not answer keeps its last view."""
         polled_at = self._clock.monotonic()
         try:
-            rows = await self._pve.cluster.resources()
+            rows = await self._rows()
         except MoxwellError as error:
-            self._set_health(False, str(error))
+            self.failed(str(error), error.reason)
             return
         self._listed = view_of(rows)
         self._expire(polled_at)
         self._publish()
         self._first.set()
         self._set_health(True, "")
+
+    async def _rows(self) -> Sequence[ClusterResource]:
+        rows = await self._pve.cluster.resources()
+        if len(rows) > MAX_ROWS:
+            text = f"{len(rows)} objects in /cluster/resources: more than {MAX_ROWS}"
+            raise errors.InvalidAnswer(text, where=f"region {self.region}")
+        return rows
+
+    def failed(self, error: str, reason: str) -> None:
+        """Report that the region could not be read; its last view stays."""
+        self._set_health(False, error, reason)
 
     async def wait_synced(self) -> None:
         """Wait until the region was listed once."""
@@ -223,10 +236,10 @@ class Inventory:
             for change in differences(self.region, old, self._view):
                 self._notify(change)
 
-    def _set_health(self, reachable: bool, error: str) -> None:
+    def _set_health(self, reachable: bool, error: str, reason: str = "") -> None:
         was = self.health
         since = was.since if was.reachable == reachable else self._clock.monotonic()
-        self.health = InventoryHealth(self.region, reachable, since, error)
+        self.health = InventoryHealth(self.region, reachable, since, error, reason)
         if was.reachable != reachable:
             self._notify(self.health)
 

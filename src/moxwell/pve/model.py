@@ -93,12 +93,13 @@ class InventoryChange:
 
 @dataclass(frozen=True, slots=True)
 class InventoryHealth:
-    """Whether the region answers, since when, and the error if it does not."""
+    """Whether the region answers, since when, and the error and its reason if it does not."""
 
     region: str
     reachable: bool
     since: float
     error: str = field(default="", compare=False)
+    reason: str = field(default="", compare=False)
 
 
 InventoryEvent = InventoryChange | InventoryHealth

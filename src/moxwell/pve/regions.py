@@ -9,8 +9,10 @@ write to the wrong region cannot be undone.
 import asyncio
 from collections.abc import Callable, Hashable, Iterable, Iterator
 
+import structlog
+
 from moxwell.clock import Clock
-from moxwell.errors import Missing
+from moxwell.errors import Bug, Missing
 from moxwell.pve.client import PveReader, PveWriter
 from moxwell.pve.config import RegionConfig
 from moxwell.pve.effects import Effects, Owned
@@ -22,6 +24,7 @@ from moxwell.pve.tasks import TaskEnded, TaskPoller
 from moxwell.pve.transport import PveHttpTransport, Transport
 from moxwell.pve.values import Upid
 
+RESTART_SECONDS = 10.0  # after an error that ended the loops of a region
 Connect = Callable[[RegionConfig], Transport]
 
 
@@ -121,6 +124,7 @@ class Regions:
         self._inventory_listeners: list[Callable[[InventoryEvent], None]] = []
         self._task_listeners: list[Callable[[TaskEnded], None]] = []
         self._changed = asyncio.Event()
+        self._log = structlog.get_logger("moxwell.pve")
         self.reload(configs)
 
     def __getitem__(self, name: str) -> Region:
@@ -195,15 +199,33 @@ class Regions:
     async def run(self) -> None:
         """Poll every configured region until cancelled."""
         runners: dict[Region, asyncio.Task[None]] = {}
-        async with asyncio.TaskGroup() as group:
+        try:
             while True:
                 self._changed.clear()
                 current = set(self._regions.values())
                 for region in set(runners) - current:
                     await _end(runners.pop(region))
                 for region in current - set(runners):
-                    runners[region] = group.create_task(region.run())
+                    runners[region] = asyncio.create_task(self._keep_running(region))
                 await self._changed.wait()
+        finally:
+            for runner in runners.values():
+                runner.cancel()
+            await asyncio.gather(*runners.values(), return_exceptions=True)
+
+    async def _keep_running(self, region: Region) -> None:
+        """Run one region; an error that ends its loops is reported and costs this region only."""
+        while True:
+            running = asyncio.create_task(region.run())
+            try:
+                await asyncio.wait([running])
+            finally:
+                await _end(running)
+            error = _cause(running.exception())
+            text = f"polling failed ({type(error).__name__}); the log has the cause"
+            region.inventory.failed(text, Bug.reason)
+            self._log.error("region loop failed", region=region.name, exc_info=error)
+            await self._clock.sleep(RESTART_SECONDS)
 
     async def close(self) -> None:
         """Close all connections; for regions that were never run."""
@@ -214,3 +236,10 @@ class Regions:
 async def _end(task: asyncio.Task[None]) -> None:
     task.cancel()
     await asyncio.wait([task])
+
+
+def _cause(error: BaseException | None) -> BaseException | None:
+    """The first error of a group."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -6,7 +6,10 @@ A ``SecretValue`` never prints its text. A UPID contains the user but no secret 
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Annotated
 from urllib.parse import quote
+
+import msgspec
 
 from moxwell.errors import Bug, Invalid
 
@@ -14,11 +17,15 @@ Scalar = str | int | float | bool
 Value = Scalar | Sequence[str] | None
 Params = Mapping[str, Value]
 
+MAX_UPID = 512  # characters; those of Proxmox have less than 200
+# A number of Proxmox. Not a number and infinity are refused: Proxmox may send them as texts.
+Number = Annotated[float, msgspec.Meta(ge=-1e18, le=1e18)]
 _UPID = re.compile(
-    r"UPID:(?P<node>[^:]+):(?P<pid>[0-9A-Fa-f]{8}):(?P<pstart>[0-9A-Fa-f]{8,9}):"
+    r"UPID:(?P<node>[^:/]+):(?P<pid>[0-9A-Fa-f]{8}):(?P<pstart>[0-9A-Fa-f]{8,9}):"
     r"(?P<start>[0-9A-Fa-f]{8}):(?P<type>[^:]*):(?P<id>[^:]*):(?P<user>[^:]*):"
 )
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMGT]?)")
+MAX_SIZE = 40  # characters of a size
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGT]?)")
 _FACTOR = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -75,8 +82,8 @@ class Upid(str):
     __slots__ = ()
 
     def __new__(cls, text: str) -> "Upid":
-        if not _UPID.fullmatch(text):
-            raise Invalid(f"{text!r} is not a UPID")
+        if len(text) > MAX_UPID or not text.isprintable() or not _UPID.fullmatch(text):
+            raise Invalid(f"{text[:MAX_UPID]!r} is not a UPID")
         return super().__new__(cls, text)
 
     def _part(self, name: str) -> str:
@@ -137,7 +144,7 @@ def path(*segments: str | int) -> str:
 
 def size_bytes(text: str | int) -> int:
     """Return a size of Proxmox (``32G``, ``512M``, ``4096``) in bytes."""
-    match = _SIZE.fullmatch(str(text).strip())
+    match = _SIZE.fullmatch(str(text)[:MAX_SIZE].strip())
     if match is None:
-        raise Invalid(f"{text!r} is not a size")
+        raise Invalid(f"{str(text)[:MAX_SIZE]!r} is not a size")
     return int(float(match[1]) * _FACTOR[match[2]])

@@ -23,7 +23,7 @@ UPID = "UPID:node1:00004567:0007F9A7:6AFA244C:resize:9360:root@pam:"
 # Messages of unusual requests, for which a class of their own would not help.
 UNCLASSED = (
     r"auto-generated role", r"cannot lookup undefined type", r"only backups can have notes",
-    r"user != root@pam", r"ineffective",
+    r"user != root@pam", r"ineffective", r"download failed", r"command '.*' failed: exit code",
 )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ VMID shows the name of its predecessor for a while. The inventory corrects that.
 from msgspec import Struct, field
 
 from moxwell.pve.caller import ReadEndpoints, WriteEndpoints
-from moxwell.pve.values import Params, Upid, path
+from moxwell.pve.values import Number, Params, Upid, path
 
 
 class PveVersion(Struct, frozen=True):
@@ -40,8 +40,8 @@ class ClusterResource(Struct, frozen=True, kw_only=True):
     hastate: str = ""
     uptime: int = 0
     # hosts and guests
-    cpu: float = 0.0
-    maxcpu: float = 0.0
+    cpu: Number = 0.0
+    maxcpu: Number = 0.0
     mem: int = 0
     maxmem: int = 0
     disk: int = 0
@@ -142,7 +142,7 @@ class ReplicationJob(Struct, frozen=True, kw_only=True):
     target: str = ""
     type: str = ""
     schedule: str = ""
-    rate: float | None = None
+    rate: Number | None = None
     disable: bool = False
     comment: str = ""
     jobnum: int = 0
@@ -160,7 +160,7 @@ class ReplicationStatus(Struct, frozen=True, kw_only=True):
     last_sync: int = 0
     last_try: int = 0
     next_sync: int = 0
-    duration: float = 0.0
+    duration: Number = 0.0
     remove_job: str = field(default="")
 
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from moxwell.pve.caller import ReadEndpoints, WriteEndpoints
 from moxwell.pve.guests import GuestConfig
-from moxwell.pve.values import Params, Upid, Value, path
+from moxwell.pve.values import Number, Params, Upid, Value, path
 
 
 class GuestRow(Struct, frozen=True, kw_only=True):
@@ -21,7 +21,7 @@ class GuestRow(Struct, frozen=True, kw_only=True):
     template: bool = False
     tags: str = ""
     lock: str = ""
-    cpus: float = 0
+    cpus: Number = 0
     maxmem: int = 0
     maxdisk: int = 0
     uptime: int = 0
@@ -44,7 +44,7 @@ class GuestStatus(Struct, frozen=True, kw_only=True):
     lock: str = ""
     template: bool = False
     uptime: int = 0
-    cpus: float = 0
+    cpus: Number = 0
     maxmem: int = 0
     agent: bool = False
     ha: HaState = HaState()

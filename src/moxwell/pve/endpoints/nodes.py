@@ -9,7 +9,7 @@ from msgspec import Struct, field
 
 from moxwell.pve.caller import ReadEndpoints, WriteEndpoints
 from moxwell.pve.endpoints.cluster import TaskRow
-from moxwell.pve.values import Params, Upid, path
+from moxwell.pve.values import Number, Params, Upid, path
 
 
 class HostRow(Struct, frozen=True, kw_only=True):
@@ -17,7 +17,7 @@ class HostRow(Struct, frozen=True, kw_only=True):
 
     node: str
     status: str = ""
-    cpu: float = 0.0
+    cpu: Number = 0.0
     maxcpu: int = 0
     mem: int = 0
     maxmem: int = 0
@@ -55,7 +55,7 @@ class HostStatus(Struct, frozen=True, kw_only=True):
 
     cpuinfo: Cpu = Cpu()
     memory: Memory = Memory()
-    cpu: float = 0.0
+    cpu: Number = 0.0
     uptime: int = 0
     pveversion: str = ""
     kversion: str = ""

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from msgspec import Struct
 
 from moxwell.errors import Bug
-from moxwell.pve import errors, ownership
+from moxwell.pve import errors, ownership, property_strings
 from moxwell.pve.client import PveReader, PveWriter
 from moxwell.pve.effects import Owned
 from moxwell.pve.endpoints.guest import GuestStatus
@@ -119,6 +119,6 @@ async def own_status(pve: PveReader, guest: GuestRef) -> GuestStatus:
     """Read the power state and verify the owner, by tags if possible and else by configuration."""
     same_region(pve, guest.region)
     status = await pve.qemu.status(guest.host, guest.vmid)
-    if ownership.keys_in_tags(status.tags) != (guest.mark.key,):
+    if not ownership.has_mark_tags(property_strings.tags(status.tags), guest.mark):
         await own_config(pve, guest)
     return status

@@ -19,7 +19,8 @@ from moxwell.pve.values import Blob, Upid
 
 def iso_name(mark: Mark, purpose: str = "user-data") -> str:
     """Return the file name of an owner's ISO, unique over all regions."""
-    return f"moxwell-{purpose}-{mark.key}.iso"
+    bound = f"-{mark.cluster_key}" if mark.cluster else ""
+    return f"moxwell-{purpose}-{mark.key}{bound}.iso"
 
 
 class StorageOnHost(Struct, frozen=True):
@@ -53,7 +54,8 @@ class VolumeStep(Step, frozen=True, kw_only=True):
         """Raise unless the owner's key is a whole part of the file name."""
         keys = (self.mark.key, self.mark.owner_uid.lower())
         name = file_name(self.target).lower()
-        if not any(key and _is_part(key, name) for key in keys):
+        bound = not self.mark.cluster or _is_part(self.mark.cluster_key, name)
+        if not bound or not any(key and _is_part(key, name) for key in keys):
             raise Foreign(f"{name} is not marked as owned by {self.mark.owner_uid}")
 
 
