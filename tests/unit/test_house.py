@@ -39,6 +39,7 @@ MAY: dict[str, set[str]] = {
     "verify": {"api", "scheduling", "bootstrap", "kube", "runtime", "controllers", "pve", "csi"},
     "embedded": {"api", "kube", "runtime", "scheduling", "bootstrap"},
     "lab": {"kube", "api", "bootstrap"},
+    "agent": set(),
 }
 LEAVES = {"errors", "clock", "pki", "atomic_file", "config_file", "task_group", "json_lines"}
 ONLY_ERRORS = LEAVES - {"errors", "clock"}

@@ -1,0 +1,85 @@
+"""
+Finds running guests and what their configuration asks of the agent.
+
+A guest is marked by the tag ``moxwell`` and a line in its description:
+``moxwell-cpus: 0,16,1,17 emulator=2-3``. The CPUs stand in the order of the vCPUs. A guest with the
+tag and without the line is shared: it keeps off the CPUs of pinned guests.
+"""
+
+import re
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from moxwell.agent.cpu_lists import parse_list
+from moxwell.agent.host_files import HostFiles
+
+TAG = "moxwell"
+CONFIGS = "etc/pve/qemu-server"
+PIDS = "run/qemu-server"
+_LINE = re.compile(
+    r"^moxwell-cpus: (?P<cpus>[0-9,-]+)(?: emulator=(?P<emulator>[0-9,-]+))?\s*$", re.M
+)
+_VCPU = re.compile(r"^CPU (\d+)/(?:KVM|TCG)$")
+_SLOT = re.compile(r"^hostpci\d+: (?:host=)?([0-9a-f:.]+)", re.M)
+
+
+@dataclass(frozen=True)
+class GuestThread:
+    """A thread of a guest's QEMU; ``vcpu`` is -1 for emulator and I/O threads."""
+
+    number: int
+    vcpu: int
+
+
+@dataclass(frozen=True)
+class MarkedGuest:
+    """A running guest with the tag."""
+
+    vmid: int
+    pid: int
+    cpus: tuple[int, ...]
+    emulator: tuple[int, ...]
+    threads: tuple[GuestThread, ...]
+    devices: tuple[str, ...] = ()
+
+
+def find_guests(files: HostFiles) -> tuple[MarkedGuest, ...]:
+    """Return the marked guests that run, by VMID."""
+    found = []
+    for name in files.names(PIDS):
+        vmid, _, suffix = name.partition(".")
+        if suffix == "pid" and vmid.isdecimal():
+            guest = _guest(files, int(vmid), files.number(f"{PIDS}/{name}"))
+            if guest is not None:
+                found.append(guest)
+    return tuple(sorted(found, key=lambda guest: guest.vmid))
+
+
+def _guest(files: HostFiles, vmid: int, pid: int) -> MarkedGuest | None:
+    config = files.read(f"{CONFIGS}/{vmid}.conf").partition("\n[")[0]  # snapshots follow
+    if pid <= 0 or TAG not in _tags(config):
+        return None
+    description = unquote("\n".join(re.findall(r"^#(.*)$", config, re.M)))
+    asked = _LINE.search(description)
+    return MarkedGuest(
+        vmid,
+        pid,
+        parse_list(asked["cpus"]) if asked else (),
+        parse_list(asked["emulator"] or "") if asked else (),
+        _threads(files, pid),
+        tuple(_SLOT.findall(config)),
+    )
+
+
+def _tags(config: str) -> set[str]:
+    found = re.search(r"^tags: (.*)$", config, re.M)
+    return set(re.split(r"[;, ]+", found[1])) if found else set()
+
+
+def _threads(files: HostFiles, pid: int) -> tuple[GuestThread, ...]:
+    threads = []
+    for name in files.names(f"proc/{pid}/task"):
+        if name.isdecimal():
+            named = _VCPU.match(files.read(f"proc/{pid}/task/{name}/comm"))
+            threads.append(GuestThread(int(name), int(named[1]) if named else -1))
+    return tuple(sorted(threads, key=lambda thread: thread.number))

@@ -1,0 +1,186 @@
+"""Pinning of marked guests: the plan, its effects on real threads, and that they are undone."""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from moxwell.agent.__main__ import one_pass
+from moxwell.agent.apply import Host
+from moxwell.agent.host_files import HostFiles
+from moxwell.agent.marked_guests import GuestThread, MarkedGuest, find_guests
+from moxwell.agent.plan import governor_file, plan_changes
+
+ONLINE = frozenset(range(8))
+
+
+def guest(vmid: int, cpus: tuple[int, ...] = (), emulator: tuple[int, ...] = ()) -> MarkedGuest:
+    vcpus = tuple(GuestThread(vmid * 10 + n, n) for n in range(max(len(cpus), 2)))
+    return MarkedGuest(
+        vmid, vmid, cpus, emulator, (*vcpus, GuestThread(vmid * 10 + 9, -1)), ("01:00",)
+    )
+
+
+def test_each_vcpu_gets_its_cpu_and_the_emulator_runs_beside_them() -> None:
+    found = plan_changes([guest(1, (2, 6), (3,))], ONLINE, ONLINE, {"01:00": (40,)})
+    assert found.threads == {10: {2}, 11: {6}, 19: {3}}
+    assert found.files == {
+        "proc/irq/40/smp_affinity_list": "2,6",
+        governor_file(2): "performance",
+        governor_file(6): "performance",
+    }
+
+
+def test_shared_guests_keep_off_pinned_cpus() -> None:
+    found = plan_changes([guest(1, (0, 1)), guest(2)], ONLINE, frozenset(), {})
+    assert found.threads[20] == found.threads[29] == frozenset(range(2, 8))
+    assert plan_changes([guest(2)], ONLINE, frozenset(), {}).threads == {}
+
+
+@pytest.mark.parametrize("cpus", [(0, 99), (0, 1)], ids=["missing CPU", "CPU of another guest"])
+def test_a_guest_with_an_impossible_wish_is_shared(cpus: tuple[int, ...]) -> None:
+    found = plan_changes([guest(1, (0, 2)), guest(2, cpus)], ONLINE, frozenset(), {})
+    assert found.threads[20] == ONLINE - {0, 2}
+
+
+class FakeThreads:
+    """Affinities of threads; thread 9999 has ended."""
+
+    def __init__(self) -> None:
+        self.cpus: dict[int, set[int]] = {n: set(ONLINE) for n in (10, 11, 19, 20)}
+
+    def get(self, thread: int) -> set[int]:
+        if thread not in self.cpus:
+            raise ProcessLookupError
+        return self.cpus[thread]
+
+    def set(self, thread: int, cpus: object) -> None:
+        self.get(thread)
+        self.cpus[thread] = set(cpus)  # type: ignore[call-overload]
+
+
+def fake(tmp_path: Path) -> tuple[HostFiles, Path]:
+    for cpu in range(8):
+        path = tmp_path / governor_file(cpu)
+        path.parent.mkdir(parents=True)
+        path.write_text("powersave\n")
+    return HostFiles(tmp_path), tmp_path / "record.json"
+
+
+def test_what_was_changed_is_undone_also_after_a_restart(tmp_path: Path) -> None:
+    files, record = fake(tmp_path)
+    threads = FakeThreads()
+    wanted = plan_changes([guest(1, (2, 6))], ONLINE, ONLINE, {})
+    Host(files, record, get_affinity=threads.get, set_affinity=threads.set).apply(wanted)
+    assert threads.cpus[10] == {2}
+    assert files.read(governor_file(2)) == "performance"
+    again = Host(files, record, get_affinity=threads.get, set_affinity=threads.set)
+    assert again.apply(wanted) == []  # nothing to do
+    again.undo()
+    assert threads.cpus[10] == threads.cpus[19] == set(ONLINE)
+    assert files.read(governor_file(2)) == "powersave"
+
+
+def test_a_guest_that_is_gone_frees_its_cpus(tmp_path: Path) -> None:
+    files, record = fake(tmp_path)
+    threads = FakeThreads()
+    host = Host(files, record, get_affinity=threads.get, set_affinity=threads.set)
+    host.apply(plan_changes([guest(1, (2, 6))], ONLINE, ONLINE, {}))
+    for number in (10, 11, 19):
+        del threads.cpus[number]
+    host.apply(plan_changes([], ONLINE, ONLINE, {}))
+    assert files.read(governor_file(6)) == "powersave"
+
+
+CONFIG = """#moxwell-cpus%3A 2,6 emulator=3
+#notes of a person
+cores: 2
+hostpci0: 0000:41:00,pcie=1
+tags: moxwell;web
+[snapshot]
+tags: other
+"""
+
+
+def test_marks_are_read_from_guest_configurations(tmp_path: Path) -> None:
+    for vmid, config in (
+        (100, CONFIG),
+        (101, "cores: 1\ntags: other\n"),
+        (102, "tags: moxwell\n"),
+    ):
+        for name, text in (
+            (f"etc/pve/qemu-server/{vmid}.conf", config),
+            (f"run/qemu-server/{vmid}.pid", f"{vmid}7\n"),
+            (f"proc/{vmid}7/task/{vmid}8/comm", "CPU 1/KVM\n"),
+            (f"proc/{vmid}7/task/{vmid}7/comm", "kvm\n"),
+        ):
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+    first, second = find_guests(HostFiles(tmp_path))
+    assert (first.vmid, first.cpus, first.emulator) == (100, (2, 6), (3,))
+    assert first.devices == ("0000:41:00",)
+    assert first.threads == (GuestThread(1007, -1), GuestThread(1008, 1))
+    assert (second.vmid, second.cpus) == (102, ())
+
+
+@pytest.fixture
+def vcpu_thread() -> Iterator[int]:
+    """A thread of this process that is named as QEMU names a vCPU."""
+    done, ready, found = threading.Event(), threading.Event(), list[int]()
+
+    def run() -> None:
+        found.append(threading.get_native_id())
+        Path(f"/proc/self/task/{found[0]}/comm").write_text("CPU 0/KVM")
+        ready.set()
+        done.wait()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    ready.wait()
+    yield found[0]
+    done.set()
+    thread.join()
+
+
+def test_a_real_thread_is_pinned_and_freed(tmp_path: Path, vcpu_thread: int) -> None:
+    before = os.sched_getaffinity(vcpu_thread)
+    cpu = min(before)
+    pid = os.getpid()
+    config = tmp_path / "etc/pve/qemu-server/100.conf"
+    pid_file = tmp_path / "run/qemu-server/100.pid"
+    task = tmp_path / f"proc/{pid}/task/{vcpu_thread}/comm"
+    online = tmp_path / "sys/devices/system/cpu/online"
+    for path, text in (
+        (config, f"#moxwell-cpus: {cpu}\ntags: moxwell\n"),
+        (pid_file, str(pid)),
+        (task, Path(f"/proc/{pid}/task/{vcpu_thread}/comm").read_text()),
+        (online, Path("/sys/devices/system/cpu/online").read_text()),
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    files = HostFiles(tmp_path)
+    host = Host(files, tmp_path / "record.json")
+    one_pass(files, host)
+    assert os.sched_getaffinity(vcpu_thread) == {cpu}
+    pid_file.unlink()
+    one_pass(files, host)
+    assert os.sched_getaffinity(vcpu_thread) == before
+
+
+def test_the_agent_needs_the_standard_library_only(tmp_path: Path) -> None:
+    import agent_package  # from tools
+
+    tree = agent_package.lay_out(tmp_path / "tree", "1.0")
+    modules = tree / "usr/lib/python3/dist-packages"
+    command = [sys.executable, "-I", "-S", "-c"]
+    code = f"import sys; sys.path.insert(0, {str(modules)!r}); import moxwell_agent.__main__ as m; "
+    done = subprocess.run(
+        [*command, code + "m.main(['show'])"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert '"cpus"' in done.stdout
