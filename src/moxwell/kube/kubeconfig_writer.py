@@ -1,4 +1,4 @@
-"""Writes a kubeconfig with one context, a client certificate and everything embedded. Pure."""
+"""Writes and reads a kubeconfig with one context and a client certificate. Pure."""
 
 import base64
 
@@ -24,6 +24,15 @@ def render(server: str, ca: bytes, client: KeyPair, name: str) -> str:
         "preferences": {},
     }
     return yaml.safe_dump(config, sort_keys=False)
+
+
+def client_certificate(text: str) -> bytes | None:
+    """The client certificate of a kubeconfig, as PEM; None if it has none."""
+    try:
+        user = yaml.safe_load(text)["users"][0]["user"]
+        return base64.b64decode(user["client-certificate-data"], validate=True)
+    except (yaml.YAMLError, LookupError, TypeError, ValueError):
+        return None
 
 
 def _encode(data: bytes) -> str:

@@ -24,6 +24,7 @@ from moxwell.errors import Invalid
 BACKDATE = timedelta(hours=1)  # clocks of a cluster differ
 CA_LIFETIME = timedelta(days=3650)
 LEAF_LIFETIME = timedelta(days=365)
+ADMIN_LIFETIME = timedelta(days=7)  # of what leaves this machine in a kubeconfig
 RENEW_LEAF_BEFORE = timedelta(days=30)
 EXTEND_CA_BEFORE = timedelta(days=730)  # a node keeps the CA certificate it joined with
 
@@ -40,12 +41,13 @@ class KeyPair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateConfig:
-    """The subject, the names and the usages of a leaf; one with ``alt_names`` serves TLS."""
+    """Subject, names, usages and lifetime of a leaf; one with ``alt_names`` serves TLS."""
 
     common_name: str
     organizations: tuple[str, ...] = ()
     alt_names: tuple[str, ...] = ()
     client_auth: bool = True
+    lifetime: timedelta = LEAF_LIFETIME
 
 
 # Reading
@@ -141,13 +143,13 @@ def extend_ca(ca: KeyPair, now: datetime) -> KeyPair:
 
 
 def issue(
-    config: CertificateConfig, ca: KeyPair, now: datetime, lifetime: timedelta = LEAF_LIFETIME
+    config: CertificateConfig, ca: KeyPair, now: datetime, lifetime: timedelta | None = None
 ) -> KeyPair:
     """A new key, and a certificate for it that the CA signed."""
     issuer, signer, key = load_certificate(ca.certificate), load_key(ca.key), create_key()
     subject = _name(config.common_name, config.organizations)
     builder = (
-        _builder(subject, issuer.subject, key, now, lifetime)
+        _builder(subject, issuer.subject, key, now, lifetime or config.lifetime)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(key_encipherment=True), critical=True)
         .add_extension(x509.ExtendedKeyUsage(_extended_usages(config)), critical=False)
@@ -173,12 +175,15 @@ def renewal_reason(
     certificate: bytes, config: CertificateConfig, ca: KeyPair, now: datetime
 ) -> str:
     """Why a certificate must be renewed; empty if it need not be."""
-    if now > expires(certificate) - RENEW_LEAF_BEFORE:
+    loaded = load_certificate(certificate)
+    if now > loaded.not_valid_after_utc - min(RENEW_LEAF_BEFORE, config.lifetime / 2):
         return "expires"
+    if loaded.not_valid_after_utc - loaded.not_valid_before_utc > config.lifetime + 2 * BACKDATE:
+        return "lifetime"  # a version that gave longer ones wrote it
     if set(config.alt_names) - alt_names(certificate):
         return "names"
     try:
-        load_certificate(certificate).verify_directly_issued_by(load_certificate(ca.certificate))
+        loaded.verify_directly_issued_by(load_certificate(ca.certificate))
     except (ValueError, TypeError, InvalidSignature):
         return "issuer"
     return ""

@@ -1,12 +1,13 @@
 """Keeps key pairs in a folder as ``NAME.crt`` and ``NAME.key``, all 0600, renewed when due."""
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from moxwell.atomic_file import write_private
 from moxwell.pki import certificates
 from moxwell.pki.certificates import CertificateConfig, KeyPair, SigningKey
+from moxwell.pki.revocation import FILE, RevocationList
 
 Now = Callable[[], datetime]
 
@@ -96,14 +97,42 @@ class CertificateAuthority:
 
     def server(self, names: Sequence[str]) -> KeyPair:
         """A certificate for a server with these names and addresses."""
-        return self._issue(
-            CertificateConfig(common_name=self._name, alt_names=tuple(names), client_auth=False)
+        config = CertificateConfig(
+            common_name=self._name,
+            alt_names=tuple(names),
+            client_auth=False,
+            lifetime=certificates.CA_LIFETIME,  # issued anew at every start
         )
+        return certificates.issue(config, self._pair, self._now())
 
-    def client(self, user: str, groups: Sequence[str] = ()) -> KeyPair:
+    def client(
+        self,
+        user: str,
+        groups: Sequence[str] = (),
+        lifetime: timedelta = certificates.LEAF_LIFETIME,
+    ) -> KeyPair:
         """A certificate that authenticates a user."""
-        return self._issue(CertificateConfig(common_name=user, organizations=tuple(groups)))
+        return certificates.issue(_client(user, groups, lifetime), self._pair, self._now())
 
-    def _issue(self, config: CertificateConfig) -> KeyPair:
-        """Valid for ten years: nothing renews what a user has saved in a kubeconfig."""
-        return certificates.issue(config, self._pair, self._now(), certificates.CA_LIFETIME)
+    def administrator(self, current: bytes | None = None) -> KeyPair | None:
+        """A certificate of an administrator, for days; None while ``current`` need not change."""
+        config = _client("kubernetes-admin", ("system:masters",), certificates.ADMIN_LIFETIME)
+        now = self._now()
+        if current is not None and not certificates.renewal_reason(
+            current, config, self._pair, now
+        ):
+            return None
+        return certificates.issue(config, self._pair, now)
+
+    @property
+    def revocations(self) -> RevocationList:
+        """The client certificates of this CA that are refused."""
+        return RevocationList(self._folder / FILE)
+
+    def revoke(self, certificate: bytes) -> None:
+        """Refuse a client certificate of this CA from now on."""
+        self.revocations.revoke(certificate, self._now())
+
+
+def _client(user: str, groups: Sequence[str], lifetime: timedelta) -> CertificateConfig:
+    return CertificateConfig(common_name=user, organizations=tuple(groups), lifetime=lifetime)

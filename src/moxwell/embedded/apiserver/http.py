@@ -14,7 +14,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
+import structlog
 from aiohttp import web
 from multidict import CIMultiDict
 
@@ -26,9 +28,11 @@ from moxwell.embedded.apiserver.auth.impersonation import REPEATED
 from moxwell.embedded.apiserver.connections import ConnectionServer
 from moxwell.embedded.apiserver.flow_control import FlowController, TooManyRequests
 from moxwell.embedded.apiserver.server import EmbeddedApiServer, status_response
+from moxwell.errors import MoxwellError
 from moxwell.kube import kubeconfig_writer
 from moxwell.pki.folder import CertificateAuthority
 
+log = structlog.get_logger(__name__)
 MAX_UNSENT = 64 * 1024  # a larger response keeps its seat until it is sent
 ANONYMOUS = requests.UserInfo(name="system:anonymous", groups=("system:unauthenticated",))
 _WARNINGS = re.compile(r', (?=299 - ")')
@@ -54,6 +58,7 @@ class HttpServer:
         self._api_server, self._authority, self._folder = api_server, authority, folder
         self._host, self._port, self._names = host, port, names
         self._static = dict(tokens or {})
+        self._revocations = authority.revocations
         self._max_connections = max_connections or connections.max_connections()
         self._flow_controller = FlowController()
         self._listener: asyncio.Server | None = None
@@ -98,16 +103,14 @@ class HttpServer:
     ) -> None:
         await self.stop()
 
-    def write_kubeconfig(
-        self,
-        path: Path,
-        user: str = "kubernetes-admin",
-        groups: Sequence[str] = ("system:masters",),
-    ) -> None:
-        """Write a kubeconfig with mode 0600, for an administrator by default."""
-        pair = self._authority.client(user, groups)
-        text = kubeconfig_writer.render(self.url, self._authority.certificate, pair, "moxwell")
-        write_private(path, text.encode())
+    def write_kubeconfig(self, path: Path) -> None:
+        """Write the kubeconfig of an administrator with mode 0600, unless it is valid for long."""
+        text = path.read_text() if path.exists() else ""
+        known = kubeconfig_writer.client_certificate(text) if self.url in text else None
+        pair = self._authority.administrator(known)
+        if pair is not None:
+            text = kubeconfig_writer.render(self.url, self._authority.certificate, pair, "moxwell")
+            write_private(path, text.encode())
 
     def _tls(self) -> ssl.SSLContext:
         pair = self._authority.server([*LOOPBACK, *SERVICE, self._host, *self._names])
@@ -144,6 +147,7 @@ class HttpServer:
         transport = request.transport
         peer = transport.get_extra_info("peercert") if transport is not None else None
         if peer:
+            self._require_valid(peer)
             return _from_certificate(peer["subject"])
         if not authorization:
             return ANONYMOUS
@@ -154,6 +158,18 @@ class HttpServer:
         if found is None:
             raise status_errors.unauthorized()
         return found
+
+    def _require_valid(self, peer: Mapping[str, Any]) -> None:
+        """Refuse a certificate that was revoked, or that expired on an open connection."""
+        ends = ssl.cert_time_to_seconds(peer["notAfter"])
+        expired = ends <= self._api_server.core.clock.now().timestamp()
+        try:
+            revoked = self._revocations.is_revoked(int(peer["serialNumber"], 16))
+        except MoxwellError as error:
+            log.error("client certificates are refused", error=str(error))
+            revoked = True
+        if expired or revoked:
+            raise status_errors.unauthorized()
 
     def authenticate(self, token: str) -> requests.UserInfo | None:
         """Authenticate a bearer token."""
