@@ -1,0 +1,117 @@
+"""
+Instance types with offerings on hosts, from guest sizes and what the hosts have free. Pure.
+
+An offering is a size on one host: the zone is the host, the region its Proxmox cluster. It is
+available while the host has room for the size. ``fitted_sizes`` adds sizes that use up what a host
+has free, which fixed families cannot.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from moxwell.scheduling.guest_sizes import GuestSize, make_size
+from moxwell.scheduling.inventory_model import GIB, HostKey
+from moxwell.scheduling.packing.instance_types import InstanceType, Offering
+from moxwell.scheduling.requirements import LabelRequirement, RequirementOperator, requirement
+from moxwell.scheduling.well_known_labels import (
+    ARCH,
+    CAPACITY_TYPE,
+    INSTANCE_TYPE,
+    KARPENTER_LABELS,
+    OS,
+    REGION,
+    ZONE,
+    LabelRules,
+)
+
+PROVIDER = "karpenter.proxmox.sinextra.dev"
+FAMILY = f"{PROVIDER}/instance-family"
+CPU_TYPE = f"{PROVIDER}/instance-cpu-type"
+IMAGE_ID = f"{PROVIDER}/instance-image-id"
+LABELS = LabelRules(KARPENTER_LABELS | {FAMILY, CPU_TYPE, IMAGE_ID})
+FITTED = "f1"
+Blocked = Collection[tuple[str, HostKey]]
+
+
+@dataclass(frozen=True, slots=True)
+class HostRoom:
+    """What a host has free for new guests, overcommitment included."""
+
+    key: HostKey
+    cpus: int
+    memory_bytes: int
+    disk_bytes: int
+    online: bool = True
+    arch: str = "amd64"
+
+    def fits(self, size: GuestSize) -> bool:
+        return (
+            self.online
+            and size.cpus <= self.cpus
+            and size.memory_bytes <= self.memory_bytes
+            and size.disk_bytes <= self.disk_bytes
+        )
+
+
+def instance_types(
+    sizes: Iterable[GuestSize], rooms: Iterable[HostRoom], blocked: Blocked = ()
+) -> tuple[InstanceType, ...]:
+    """Build instance types; ``blocked`` are sizes that failed on a host a short time ago."""
+    hosts = tuple(sorted(rooms, key=lambda room: room.key))
+    return tuple(_instance_type(size, hosts, blocked) for size in sizes)
+
+
+def _instance_type(size: GuestSize, hosts: tuple[HostRoom, ...], blocked: Blocked) -> InstanceType:
+    offerings = tuple(
+        Offering(
+            (
+                (CAPACITY_TYPE, size.capacity_type),
+                (INSTANCE_TYPE, size.name),
+                (REGION, room.key.region),
+                (ZONE, room.key.name),
+                (FAMILY, size.family),
+            ),
+            size.price,
+            room.fits(size) and (size.name, room.key) not in blocked,
+        )
+        for room in hosts
+    )
+    return InstanceType(
+        size.name, size.capacity, size.overhead.all, _requirements(size, hosts), offerings
+    )
+
+
+def _requirements(size: GuestSize, hosts: tuple[HostRoom, ...]) -> tuple[LabelRequirement, ...]:
+    """What a node of this type may be labelled with; zones are named, so that pods spread."""
+    values: Mapping[str, Iterable[str]] = {
+        INSTANCE_TYPE: (size.name,),
+        ARCH: {room.arch for room in hosts} or {"amd64"},
+        OS: ("linux",),
+        REGION: {room.key.region for room in hosts},
+        ZONE: {room.key.name for room in hosts},
+        CAPACITY_TYPE: (size.capacity_type,),
+        FAMILY: (size.family,),
+    }
+    present = (
+        requirement(key, RequirementOperator.IN, tuple(sorted(found)))
+        for key, found in values.items()
+    )
+    absent = (requirement(key, RequirementOperator.DOES_NOT_EXIST) for key in (CPU_TYPE, IMAGE_ID))
+    return (*present, *absent)
+
+
+def fitted_sizes(rooms: Iterable[HostRoom], *, largest_cpus: int = 64) -> tuple[GuestSize, ...]:
+    """
+    Sizes that use what a host has free: all of it, a half and a quarter.
+
+    Memory is rounded down to GiB, so that hosts that are almost equal share a size.
+    """
+    found: dict[str, GuestSize] = {}
+    for room in rooms:
+        for part in (1, 2, 4):
+            cpus = min(room.cpus, largest_cpus) // part
+            memory = room.memory_bytes // part // GIB * GIB
+            if room.online and cpus >= 1 and memory >= GIB:
+                size = make_size(cpus, memory, FITTED)
+                found[size.name] = size
+    return tuple(sorted(found.values(), key=lambda size: (size.price, size.name)))
