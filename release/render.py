@@ -47,9 +47,12 @@ def rule(
 def cluster_rules() -> list[Json]:
     """The ClusterRole rules of the manager."""
     ours = sorted({k.resource.plural for k in KINDS})
+    grants = rule("gateway.networking.k8s.io", ["referencegrants"], ["list"])
     crds = sorted({k.resource.group_resource for k in KINDS})
     return [
         rule(INFRA, ours, [*READ, "patch", "update"]),
+        rule(INFRA, ["proxmoxmachines"], ["claim"]),  # checked by the policy moxwell-claims
+        grants,
         rule(INFRA, [f"{p}/status" for p in ours], ["get", "patch", "update"]),
         rule(INFRA, [f"{p}/finalizers" for p in ours], ["update"]),
         rule(CAPI, ["clusters", "machines"], READ),
@@ -124,6 +127,48 @@ def webhooks() -> list[Json]:
     ]
 
 
+CLAIM_UNCHANGED = (
+    "has(object.spec.claim)"
+    " ? oldObject != null && has(oldObject.spec.claim)"
+    " && object.spec.claim == oldObject.spec.claim"
+    " : oldObject == null || !has(oldObject.spec.claim)"
+)
+MAY_CLAIM = f"authorizer.group('{INFRA}').resource('proxmoxmachines').check('claim').allowed()"
+
+
+def claim_policy() -> list[Json]:
+    """Only the manager, and accounts with the verb ``claim`` in all namespaces, write claims."""
+    hub = next(
+        k.resource for k in KINDS if k.declared.storage and k.resource.plural == "proxmoxmachines"
+    )
+    rules = {
+        "apiGroups": [INFRA],
+        "apiVersions": [hub.version],
+        "operations": ["CREATE", "UPDATE"],
+        "resources": [hub.plural],
+    }
+    message = (
+        "spec.claim is written by the controller; to move machines between management clusters, "
+        "use an account with the verb claim on proxmoxmachines in all namespaces"
+    )
+    validation = {
+        "expression": f"({CLAIM_UNCHANGED}) || {MAY_CLAIM}",
+        "message": message,
+        "reason": "Forbidden",
+    }
+    spec = {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"matchPolicy": "Equivalent", "resourceRules": [rules]},
+        "validations": [validation],
+    }
+    api, name = "admissionregistration.k8s.io/v1", "moxwell-claims"
+    binding = {"policyName": name, "validationActions": ["Deny"]}
+    return [
+        named("ValidatingAdmissionPolicy", api, name, spaced=False, spec=spec),
+        named("ValidatingAdmissionPolicyBinding", api, name, spaced=False, spec=binding),
+    ]
+
+
 def container() -> Json:
     probe = {"port": "health", "scheme": "HTTP"}
     return {
@@ -178,7 +223,14 @@ def components() -> list[Json]:
     space = {"pod-security.kubernetes.io/enforce": "restricted"}
     namespace = named("Namespace", "v1", NAMESPACE, spaced=False)
     namespace["metadata"]["labels"] |= space
-    return [namespace, *crd.crds(KINDS, hook), *access(), *webhooks(), *deployment()]
+    return [
+        namespace,
+        *crd.crds(KINDS, hook),
+        *access(),
+        *webhooks(),
+        *claim_policy(),
+        *deployment(),
+    ]
 
 
 if __name__ == "__main__":

@@ -394,14 +394,14 @@ def test_machines_of_capmox_work_unchanged(version: str) -> None:
     story(tell, "north")
 
 
-def test_a_machine_made_by_capmox_is_adopted_by_its_uuid() -> None:
+def test_a_machine_made_by_capmox_is_adopted_by_its_uuid_and_a_tag() -> None:
     uuid = "99999999-1111-4222-8333-444444444444"
 
     async def tell(env: TwoRegions, _: Program) -> None:
         await apply_cluster(env, providerIDFormat="UUID")
         env.chaos("north", "take-vmid", vmid=120, name="m", node="pve2")
         guest = env.region("north").guests[120]
-        guest.conf |= {"smbios1": f"uuid={uuid}", "tags": "ip_net0_10.0.0.9"}
+        guest.conf |= {"smbios1": f"uuid={uuid}", "tags": "ip_net0_10.0.0.9;moxwell-adopt.default.c"}
         guest.running = True
         await apply_machine(
             env,
@@ -415,7 +415,9 @@ def test_a_machine_made_by_capmox_is_adopted_by_its_uuid() -> None:
         assert machine.spec.claim is not None
         assert machine.spec.claim.uuid == uuid
         assert f"moxwell-owner={uuid}" in str(guest.conf["description"])
+        assert "moxwell-cluster=default/c" in str(guest.conf["description"])
         assert "ip_net0_10.0.0.9" in str(guest.conf["tags"])
+        assert "moxwell-adopt" not in str(guest.conf["tags"])
         await env.delete("m")
         await env.until_gone("m")
         assert 120 not in env.region("north").guests

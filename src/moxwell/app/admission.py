@@ -9,10 +9,18 @@ from typing import Any
 
 from moxwell.api import conversion, registry
 from moxwell.api.infra import admission
+from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.kinds import Object
-from moxwell.errors import Invalid, Unsupported
+from moxwell.errors import Denied, Invalid, Unsupported
 
 Json = dict[str, Any]
+CLAIM_VERB = "claim"  # of proxmoxmachines, checked for the whole cluster
+
+
+class ClaimDenied(Denied):
+    """The user may not write ``spec.claim``."""
+
+    reason = "ClaimDenied"
 
 
 def convert(obj: Json, api_version: str) -> Json:
@@ -23,6 +31,27 @@ def convert(obj: Json, api_version: str) -> Json:
         raise Unsupported(f"{obj.get('kind')}.{group} has one version only")
     converted: Json = family.convert(obj, api_version.rpartition("/")[2])
     return converted
+
+
+def refuse_claim(group: str, kind: str, new: Json | None, old: Json | None) -> None:
+    """
+    Raise ClaimDenied if a write sets, changes or removes the claim of a ProxmoxMachine.
+
+    For users without the verb ``claim``: the controller and whoever runs ``clusterctl move`` have
+    it. On a genuine Kubernetes the ValidatingAdmissionPolicy of the release has the same rule.
+    """
+    hub = _hub(group, kind)
+    if hub is not ProxmoxMachine or new is None:
+        return
+    if _claim(hub, new) != (None if old is None else _claim(hub, old)):
+        raise ClaimDenied(
+            "spec.claim is written by the controller; to move machines between management "
+            "clusters, use an account with the verb claim on proxmoxmachines in all namespaces"
+        )
+
+
+def _claim(hub: type[Object], tree: Json) -> object:
+    return (_as_hub(hub, tree).get("spec") or {}).get("claim") or None
 
 
 def refuse(group: str, kind: str, new: Json | None, old: Json | None, *, dry_run: bool) -> None:

@@ -30,6 +30,7 @@ _CHANGEABLE_IN_PLACE = frozenset({
     "tags", "description", "disks", "firewall_groups", "high_availability", "on_boot",
 })  # fmt: skip
 _SET_ONCE = frozenset({"provider_id", "virtual_machine_id", "region", "claim"})
+_RESERVED_TAGS = ("mox-", "moxc-", "moxwell")  # as in pve.ownership
 _MUTABLE = frozenset({"when_stopped", "changes", "shutdown_seconds", "checks"})
 
 
@@ -127,6 +128,9 @@ def _ip_version(text: str) -> int:
 def _machine(spec: ProxmoxMachineSpec) -> Iterator[str]:
     if spec.network is not None:
         yield from _network(spec.network)
+    reserved = [tag for tag in spec.tags if tag.lower().startswith(_RESERVED_TAGS)]
+    if reserved:
+        yield f"spec.tags: {', '.join(reserved)}: tags that begin with mox are set by Moxwell only"
     disks = spec.disks
     if disks is not None:
         slots = [d.disk for d in disks.extra]

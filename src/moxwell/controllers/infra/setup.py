@@ -19,6 +19,7 @@ from moxwell.controllers.infra.collect import controller as collect
 from moxwell.controllers.infra.dhcp_addresses import DhcpAddressRefresher
 from moxwell.controllers.infra.iso_cache import IsoCache
 from moxwell.controllers.infra.machine import controller as machines
+from moxwell.controllers.infra.machine.adoption import GuestAdoption
 from moxwell.controllers.infra.machine.describe import LEGACY_CONDITIONS
 from moxwell.controllers.infra.machine.explain import Explainer
 from moxwell.controllers.infra.machine.guest import GuestReader
@@ -27,6 +28,7 @@ from moxwell.controllers.infra.machine.ip_claims import IPClaimReader
 from moxwell.controllers.infra.machine.placement_reader import PlacementReader
 from moxwell.controllers.infra.machine.see import MachineCaches, MachineObserver
 from moxwell.controllers.infra.machine.stale_clone import StaleCloneObserver
+from moxwell.controllers.infra.policy import InfraPolicy
 from moxwell.controllers.infra.region_registry import RegionRegistry
 from moxwell.controllers.infra.task_backoff import TaskBackoff
 from moxwell.controllers.infra.template import controller as templates
@@ -34,6 +36,7 @@ from moxwell.controllers.infra.templates import TemplateCache
 from moxwell.controllers.infra.zone_defaults import ZoneResolver
 from moxwell.pve.regions import Regions
 from moxwell.pve.reservations import Reservations
+from moxwell.runtime.cache import Cache
 from moxwell.runtime.caches import Caches
 from moxwell.runtime.key import Key
 from moxwell.runtime.manager import Runtime
@@ -61,6 +64,7 @@ class _Shared:
     zones: ZoneResolver
     templates: TemplateCache
     isos: IsoCache
+    policy: InfraPolicy
 
 
 def add_infra(
@@ -70,8 +74,9 @@ def add_infra(
     reservations: Reservations,
     *,
     registry: RegionRegistry,
+    policy: InfraPolicy | None = None,
 ) -> Infra:
-    """Add the infrastructure controllers to a runtime."""
+    """Add the infrastructure controllers to a runtime; ``policy`` is what the operator allows."""
     shared = _Shared(
         runtime,
         clock,
@@ -81,6 +86,7 @@ def add_infra(
         ZoneResolver(regions, registry),
         TemplateCache(clock),
         IsoCache(regions, clock),
+        policy or InfraPolicy(),
     )
     explainer = _add_machines(shared)
     _add_clusters(shared)
@@ -104,7 +110,7 @@ def _add_machines(shared: _Shared) -> Explainer:
         placement=placement,
         zones=shared.zones,
         ip_claims=_ip_claims(caches),
-        guests=GuestReader(shared.templates, shared.isos),
+        guests=GuestReader(shared.templates, shared.isos, _adoption(shared.policy, own)),
         agent=agent,
         backoff=backoff,
         stale_clones=stale_clones,
@@ -123,6 +129,10 @@ def _add_machines(shared: _Shared) -> Explainer:
     manager.add(_machine_controller(machine))
     machine.listen(lambda key: manager.wake(machines.NAME, key))
     return Explainer(own, others, placement, shared.zones)
+
+
+def _adoption(policy: InfraPolicy, own: Cache[ProxmoxMachine]) -> GuestAdoption:
+    return GuestAdoption(policy.adopt_guests, lambda key: own.by(machines.BY_MARK, key))
 
 
 def _ip_claims(caches: Caches) -> IPClaimReader:

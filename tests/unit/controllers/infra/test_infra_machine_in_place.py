@@ -46,7 +46,7 @@ from moxwell.runtime.move import Done, Wait
 from moxwell.scheduling.guest_hardware import hardware_hash
 
 UID = "11111111-2222-4333-8444-555555555555"
-MARK = Mark(UID)
+MARK = Mark(UID, "n/")
 CLAIM = Claim(host="a", uuid=UID, template=9000, template_host="a", iso_storage="local")
 VOLUME, PVC = "lvm:vm-101-disk-1", "lvm:vm-9999-pvc-a"
 HAD = LastApplied(disks=(AppliedDisk(disk="scsi1", volume=VOLUME),))

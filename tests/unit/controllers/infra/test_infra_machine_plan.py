@@ -87,7 +87,7 @@ from moxwell.scheduling.inventory_model import CandidateHost, HostKey, HostStora
 from moxwell.scheduling.simulate import PlacementInput
 
 UID = "11111111-2222-4333-8444-555555555555"
-MARK = Mark(UID)
+MARK = Mark(UID, "n/")
 CLAIM = Claim(host="a", uuid=UID, template=9000, template_host="a", iso_storage="local")
 CHANGED = structs.replace(
     CLAIM, applied=LastApplied(hardware_hash=hardware_hash(ProxmoxMachineSpec(num_cores=4)))
@@ -525,7 +525,7 @@ def test_the_first_configuration_write_is_complete() -> None:
     assert isinstance(move, Configure)
     assert move.digest == "d"
     assert {"cores", "net0", "ide2", "smbios1", "tags", "agent"} <= set(move.changes)
-    assert move.changes["tags"] == f"moxwell;{MARK.tag};{BOOTING};x"
+    assert move.changes["tags"] == f"moxwell;{MARK.tag};{MARK.cluster_tag};{BOOTING};x"
 
 
 def test_bootstrap_data_is_never_printed() -> None:

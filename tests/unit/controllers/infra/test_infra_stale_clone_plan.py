@@ -35,7 +35,7 @@ from moxwell.runtime.key import Key
 from moxwell.runtime.move import Done, Wait
 
 UID = "11111111-2222-4333-8444-555555555555"
-MARK = Mark(UID)
+MARK = Mark(UID, "/")
 LOCKED = StaleClone("r", 55, "locked", "a")
 FREE = StaleClone("r", 55, "removable", "a")
 ROOT = StaleClone("r", 55, "removable", "a", skip_lock=True)

@@ -79,13 +79,24 @@ def orphaned_guests(
 
 
 def orphaned_isos(
-    region: str, host: str, volids: Iterable[str], owners: Mapping[str, int]
+    region: str,
+    host: str,
+    volids: Iterable[str],
+    owners: Mapping[str, int],
+    booted: Collection[int] = (),
 ) -> tuple[Orphan, ...]:
-    """Bootstrap ISOs of machines that do not exist or have another VMID."""
+    """
+    Bootstrap ISOs of machines that do not exist or have another VMID.
+
+    An ISO of an earlier version, without cluster key, is not needed once its guest has booted.
+    """
     found = []
     for volid in volids:
         match = BOOTSTRAP_ISO.search(volid)
-        if match and owners.get(match[2]) != int(match[1]):
+        if match is None:
+            continue
+        vmid, owner = int(match[1]), f"{match[2]}-{match[3]}" if match[3] else match[2]
+        if owners.get(owner) != vmid or (not match[3] and vmid in booted):
             found.append(Orphan(region, host, volid, match[2]))
     return tuple(found)
 

@@ -11,6 +11,7 @@ from moxwell.controllers.infra.collect.plan import (
     orphaned_guests,
     orphaned_isos,
 )
+from moxwell.controllers.infra.guest_names import BOOTING, mark_of
 from moxwell.controllers.infra.iso_cache import IsoCache
 from moxwell.errors import MoxwellError
 from moxwell.pve.regions import Region, Regions
@@ -46,6 +47,8 @@ class OrphanObserver:
 
     async def _see_region(self, region: Region) -> list[Orphan]:
         owners = self._owners()
+        guests = region.inventory.guests.values()
+        booted = {g.vmid for g in guests if g.running and BOOTING not in g.tags}
         found = list(orphaned_guests(region.name, region.inventory.guests.values(), owners))
         for storage in _iso_storages(region):
             try:
@@ -54,7 +57,7 @@ class OrphanObserver:
                 where = {"region": region.name, "storage": storage.storage}
                 log.info("storage not listed", **where, error=str(error))
                 continue
-            found += orphaned_isos(region.name, storage.host, volids, owners)
+            found += orphaned_isos(region.name, storage.host, volids, owners, booted)
         return found
 
     def _owners(self) -> dict[str, int]:
@@ -64,7 +67,8 @@ class OrphanObserver:
             vmid = machine.spec.virtual_machine_id or 0
             owners[key_of(machine.uid)] = vmid
             if machine.spec.claim:
-                owners[key_of(machine.spec.claim.uuid)] = vmid
+                mark = mark_of(machine)
+                owners[mark.key] = owners[f"{mark.key}-{mark.cluster_key}"] = vmid
         return owners
 
 

@@ -67,13 +67,17 @@ def delete(obj: ProxmoxMachine, seen: ObservedProxmoxMachine) -> Decision:
     if guest.cloning:
         message = f"guest {guest.seen.vmid} is being cloned; it is removed afterwards"
         return Wait(ProxmoxMachineReason.CLONING, message)
-    if not guest.marked and obj.spec.provider_id and guest.config is not None:
+    if guest.config is not None and (guest.unbound or _is_adopted(obj, guest)):
         return steps.set_mark(obj, guest)
     if keeps_guest(obj):
         return _keep(obj, seen, guest)
     if seen.task_running:
         return _deleting(f"a task runs on guest {guest.seen.vmid}")
     return _remove(obj, seen, guest)
+
+
+def _is_adopted(obj: ProxmoxMachine, guest: MachineGuest) -> bool:
+    return not guest.marked and bool(obj.spec.provider_id)
 
 
 def _delete_stale(obj: ProxmoxMachine, seen: ObservedProxmoxMachine) -> Decision:

@@ -11,9 +11,10 @@ from moxwell.api.capi.core import Machine
 from moxwell.api.core.resources import Secret
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.infra.template import Claim
-from moxwell.bootstrap.bootstrap_data import SCHEME, BootstrapData
+from moxwell.bootstrap.bootstrap_data import BootstrapData
 from moxwell.controllers.infra.guest_names import BOOTING, iso_storage_of, iso_volid, mark_of
 from moxwell.controllers.infra.iso_cache import IsoCache
+from moxwell.controllers.infra.machine.adoption import GuestAdoption
 from moxwell.controllers.infra.machine.observed import HaMode, MachineGuest
 from moxwell.controllers.infra.templates import TemplateCache, TemplateDetails
 from moxwell.errors import Missing
@@ -22,6 +23,7 @@ from moxwell.pve import errors, ownership
 from moxwell.pve.endpoints.ha import HaResource, HaRule
 from moxwell.pve.guests import CLONING
 from moxwell.pve.model import ObservedGuest
+from moxwell.pve.ownership import user_tags
 from moxwell.pve.regions import Region
 from moxwell.runtime.key import Key
 from moxwell.scheduling.guest_hardware import hardware_hash
@@ -32,8 +34,11 @@ from moxwell.scheduling.last_applied import recorded, removed_settings
 class GuestReader:
     """Reads guests, their templates and their bootstrap ISOs."""
 
-    def __init__(self, templates: TemplateCache, isos: IsoCache) -> None:
+    def __init__(
+        self, templates: TemplateCache, isos: IsoCache, adoption: GuestAdoption | None = None
+    ) -> None:
         self._templates, self._isos = templates, isos
+        self._adoption = adoption or GuestAdoption()
 
     async def find(
         self, obj: ProxmoxMachine, region: Region, *, read_config: bool = True
@@ -49,7 +54,7 @@ class GuestReader:
             return None
         host = region.inventory.hosts.get(guest.host)
         online = bool(host and host.online)
-        if mark.key in guest.owner_keys and not guest.template:
+        if ownership.has_mark_tags(guest.tags, mark) and not guest.template:
             found = MachineGuest(guest, True, marked=True, host_online=online)
             if obj.spec.changes == "InPlace" and online and may_differ(obj, guest):
                 return await self._read_all(obj, region, found)
@@ -86,12 +91,13 @@ class GuestReader:
             return MachineGuest(guest, False, cloning=True)
         if config.lock == CLONING:
             return MachineGuest(guest, False, cloning=True, config=config)
-        owner = ownership.owner_key(config)
-        ours = owner == mark.key or (owner is None and _is_adoptable(obj, config.uuid))
-        if not ours or config.template:
+        if not self._adoption.is_ours(obj, config) or config.template:
             return MachineGuest(guest, False, config=config)
+        unbound = mark.key in guest.owner_keys
         groups = await self._firewall_groups(obj, region, guest)
-        return MachineGuest(guest, True, config=config, firewall_groups=groups)
+        return MachineGuest(
+            guest, True, marked=unbound, unbound=unbound, config=config, firewall_groups=groups
+        )
 
     async def _firewall_groups(
         self, obj: ProxmoxMachine, region: Region, guest: ObservedGuest
@@ -151,7 +157,7 @@ def may_differ(obj: ProxmoxMachine, guest: ObservedGuest) -> bool:
     return bool(
         (cpus and guest.cpus and cpus != guest.cpus)
         or (spec.memory_mib and guest.memory_bytes and spec.memory_mib * MIB != guest.memory_bytes)
-        or not {t.lower() for t in spec.tags} <= {t.lower() for t in guest.tags}
+        or not {t.lower() for t in user_tags(spec.tags)} <= {t.lower() for t in guest.tags}
         or (boot and guest.disk_bytes and boot.size_gb * GIB > guest.disk_bytes)
     )
 
@@ -182,8 +188,3 @@ async def _previous_rule(obj: ProxmoxMachine, region: Region) -> HaRule | None:
         return await region.reader.ha.rule(name) if name else None
     except (Missing, errors.NotSupported):
         return None
-
-
-def _is_adoptable(obj: ProxmoxMachine, uuid: str) -> bool:
-    """Whether CAPMOX created the guest: no mark, but the UUID that the providerID names."""
-    return bool(uuid) and obj.spec.provider_id.lower() == SCHEME + uuid

@@ -15,6 +15,7 @@ from moxwell.controllers.infra.machine.moves import ProxmoxMachineReason
 from moxwell.controllers.infra.machine.observed import MachineGuest
 from moxwell.pve import property_strings
 from moxwell.pve.guests import GuestConfig
+from moxwell.pve.ownership import user_tags
 from moxwell.pve.steps import (
     AddToHaRule,
     Configure,
@@ -88,7 +89,7 @@ def _configure(obj: ProxmoxMachine, found: MachineGuest, config: GuestConfig) ->
     changes = {
         **guest_hardware.compute(obj.spec),
         **guest_hardware.new_disks(obj.spec, config.raw, storage),
-        "tags": mark.tags([*kept, *obj.spec.tags]),
+        "tags": mark.tags([*kept, *user_tags(obj.spec.tags)]),
     }
     if obj.spec.description is not None:
         changes["description"] = mark.describe(obj.spec.description)

@@ -76,6 +76,7 @@ class MachineGuest:
     seen: ObservedGuest
     ours: bool
     marked: bool = False  # its tags contain the owner mark: it is configured
+    unbound: bool = False  # an earlier version set the mark without namespace and cluster
     cloning: bool = False  # the clone is running; the owner cannot be read yet
     config: GuestConfig | None = None
     host_online: bool = True

@@ -174,7 +174,7 @@ def _advance(
         return Wait(ProxmoxMachineReason.TASK_RUNNING, message)
     if guest.seen.lock:
         return locked(guest)
-    if not guest.marked and obj.spec.provider_id:
+    if guest.unbound or (not guest.marked and obj.spec.provider_id):
         return steps.set_mark(obj, guest)
     if not guest.marked:
         return _prepare(obj, claim, seen, guest)
@@ -299,7 +299,11 @@ def _adopt(obj: ProxmoxMachine, seen: ObservedProxmoxMachine) -> Decision:
     if guest.cloning:
         return Wait(ProxmoxMachineReason.LOCKED, f"guest {guest.seen.vmid} cannot be read now")
     if not guest.ours:
-        message = f"guest {guest.seen.vmid} has neither the owner mark nor the UUID of the machine"
+        message = (
+            f"guest {guest.seen.vmid} is not bound to this cluster. To let the cluster adopt it, "
+            f"set the tag {mark_of(obj).adopt_tag} on the guest; its UUID must be that of "
+            "spec.providerID"
+        )
         return Wait(ProxmoxMachineReason.NOT_OURS, message)
     applied = last_applied.wanted(obj.spec)
     claim = Claim(host=guest.seen.host, uuid=mark_of(obj).owner_uid, applied=applied)

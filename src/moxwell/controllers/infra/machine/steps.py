@@ -26,6 +26,7 @@ from moxwell.controllers.infra.machine.observed import MachineGuest, ObservedPro
 from moxwell.pve import property_strings
 from moxwell.pve.endpoints.firewall import FirewallRule
 from moxwell.pve.guests import GuestConfig
+from moxwell.pve.ownership import user_tags
 from moxwell.pve.steps import Configure, GuestRef, RegisterHa, ResizeDisk, SetFirewall, UploadIso
 from moxwell.pve.steps.config import EMPTY_DRIVE
 from moxwell.pve.values import Blob
@@ -114,7 +115,7 @@ def first_config(
         storage=claim.storage or storage_of(config),
         iso=iso_volid(obj, claim) if claim.iso_storage else "",
     )
-    tags = mark_of(obj).tags([BOOTING, *obj.spec.tags])
+    tags = mark_of(obj).tags([BOOTING, *user_tags(obj.spec.tags)])
     return Configure(
         guest(obj, found),
         changes={**changes.put, "tags": tags},
