@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, TypeVar
 
-from moxwell.pve import ownership, property_strings
+from moxwell.pve import ownership, property_strings, run_states
 from moxwell.pve.endpoints.cluster import ClusterResource
 
 
@@ -47,7 +47,7 @@ class ObservedStorage:
 @dataclass(frozen=True, slots=True)
 class ObservedGuest:
     """
-    A guest; ``status`` is ``running``, ``stopped`` or ``unknown`` (host down, or guest too new).
+    A guest; ``status`` is ``stopped``, ``unknown`` or a state of :mod:`moxwell.pve.run_states`.
     """
 
     vmid: int
@@ -69,7 +69,12 @@ class ObservedGuest:
 
     @property
     def running(self) -> bool:
-        return self.status == "running"
+        return run_states.executes(self.status)
+
+    @property
+    def has_process(self) -> bool:
+        """Whether it must be stopped before it can be destroyed."""
+        return run_states.has_process(self.status)
 
     @property
     def owner_keys(self) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 
+from moxwell.pve import run_states
 from moxwell.pve.caller import ReadEndpoints, WriteEndpoints
 from moxwell.pve.guests import GuestConfig
 from moxwell.pve.values import Number, Params, Upid, Value, path
@@ -51,7 +52,13 @@ class GuestStatus(Struct, frozen=True, kw_only=True):
 
     @property
     def running(self) -> bool:
+        """Whether a process exists for it; it may be paused."""
         return self.status == "running"
+
+    @property
+    def executes(self) -> bool:
+        """Whether it can shut down by itself; ``qmpstatus`` is empty for containers."""
+        return self.running and run_states.executes(self.qmpstatus or self.status)
 
 
 class PendingRow(Struct, frozen=True, kw_only=True):

@@ -34,7 +34,9 @@ class Start(GuestStep, frozen=True):
 
 
 class Shutdown(GuestStep, frozen=True, kw_only=True):
-    """Shut a guest down; ``force`` stops it after the timeout."""
+    """
+    Shut a guest down; ``force`` stops it after the timeout, and at once if it does not execute.
+    """
 
     certain = True
 
@@ -46,6 +48,10 @@ class Shutdown(GuestStep, frozen=True, kw_only=True):
         if not status.running:
             return None
         _unlocked(self, status)
+        if not status.executes and not self.force:
+            raise errors.WrongState(f"{self.guest} is {status.qmpstatus} and cannot shut down")
+        if not status.executes:
+            return await pve.qemu.stop(self.guest.host, self.guest.vmid, overrule_shutdown=True)
         return await pve.qemu.shutdown(
             self.guest.host,
             self.guest.vmid,

@@ -91,14 +91,14 @@ def _remove(obj: ProxmoxMachine, seen: ObservedProxmoxMachine, guest: MachineGue
         return wait
     if guest.seen.lock:
         return locked(guest)
-    if not guest.seen.running:
+    if not guest.seen.has_process:
         return Destroy(steps.guest(obj, guest), unreferenced_disks=True)
     if guest.seen.hastate in {"request_stop", "stopped"}:
         return _deleting(f"the HA manager stops guest {guest.seen.vmid}")
     seconds = obj.spec.shutdown_seconds
     limit = SHUTDOWN_SECONDS if seconds is None else seconds
     failed = seen.failure is not None and isinstance(seen.failure.error, errors.WrongState)
-    if limit == 0 or failed:
+    if limit == 0 or failed or not guest.seen.running:
         return Stop(steps.guest(obj, guest))
     return Shutdown(steps.guest(obj, guest), timeout_seconds=limit, force=True)
 

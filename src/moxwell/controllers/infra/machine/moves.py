@@ -42,6 +42,9 @@ class ProxmoxMachineReason(StrEnum):
     VANISHED = "Vanished"
     NOT_OURS = "NotOurs"
     STOPPED = "Stopped"
+    PAUSED = "Paused"
+    SUSPENDED = "Suspended"
+    GUEST_FAILED = "GuestFailed"
     # stages
     PLACING = "Placing"
     ADOPTING = "Adopting"

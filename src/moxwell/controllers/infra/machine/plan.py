@@ -32,6 +32,7 @@ from moxwell.controllers.infra.machine.moves import (
 )
 from moxwell.controllers.infra.machine.observed import MachineGuest, ObservedProxmoxMachine
 from moxwell.controllers.infra.machine.placement import choose_place
+from moxwell.controllers.infra.machine.power import wait_to_execute
 from moxwell.controllers.infra.machine.replacement import (
     abandoned,
     hosts_to_avoid,
@@ -239,6 +240,8 @@ def _start(obj: ProxmoxMachine, seen: ObservedProxmoxMachine, guest: MachineGues
         return AddToHaRule(steps.guest(obj, guest), rule=ha.group or "")
     if guest.seen.running:
         return SetProviderID(MachineVersion.of(obj), steps.provider_id(obj, seen))
+    if guest.seen.has_process:
+        return wait_to_execute(guest)
     if wait := backoff(seen):
         return wait
     if ha is not None and guest.seen.hastate:
@@ -256,6 +259,8 @@ def _start(obj: ProxmoxMachine, seen: ObservedProxmoxMachine, guest: MachineGues
 def _maintain(
     obj: ProxmoxMachine, claim: Claim, seen: ObservedProxmoxMachine, guest: MachineGuest
 ) -> Decision:
+    if guest.seen.has_process and not guest.seen.running:
+        return wait_to_execute(guest)
     if not guest.seen.running:
         if obj.spec.when_stopped == "Start" and not guest.seen.hastate:
             return Start(steps.guest(obj, guest))
