@@ -1,6 +1,5 @@
 """
-Endpoints of ``/nodes/{node}``: startall, stopall, migrateall, capabilities, hosts, subscription,
-SDN.
+Endpoints of ``/nodes/{node}``: startall, stopall, migrateall, hosts, subscription, SDN.
 """
 
 from typing import Any
@@ -14,9 +13,6 @@ from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import anyone, perm
 from moxwell.lab.proxmox.state import Row, SimGuest
 from moxwell.lab.proxmox.tasks import WorkerContext
-
-_CPU_MODELS = ("host", "kvm64", "max", "qemu64", "x86-64-v2", "x86-64-v2-AES", "x86-64-v3",
-               "x86-64-v4", "EPYC", "Skylake-Server", "Cascadelake-Server")  # fmt: skip
 
 
 def _chosen(call: PveCall, priv: str) -> list[SimGuest]:
@@ -85,18 +81,6 @@ def migrate_all(call: PveCall) -> str:
     return call.spawn("migrateall", "", worker)
 
 
-def cpu_models(call: PveCall) -> list[Row]:
-    return [{"name": name, "vendor": "default", "custom": 0} for name in _CPU_MODELS]
-
-
-def machines(call: PveCall) -> list[Row]:
-    version = "9.2" if call.major < 9 else "10.1"
-    return [
-        {"id": f"pc-{kind}-{version}", "type": short, "version": version}
-        for kind, short in (("i440fx", "i440fx"), ("q35", "q35"))
-    ]
-
-
 def hosts_file(call: PveCall) -> Row:
     lines = ["127.0.0.1 localhost"]
     lines += [f"{h.address.partition('/')[0]} {h.name}" for h in call.region.hosts.values()]
@@ -139,6 +123,11 @@ def sdn_zone_content(call: PveCall) -> list[Row]:
 
 def _names(*names: str, key: str = "name") -> Any:
     return lambda call: [{key: name} for name in names]
+
+
+def _zone_index(call: PveCall) -> list[Row]:
+    new = ("bridges", "ip-vrf") if call.major >= 9 else ()
+    return [{"subdir": name} for name in ("content", *new)]
 
 
 def not_simulated(call: PveCall) -> list[Row]:
@@ -186,10 +175,6 @@ ROUTES = (
         },
         anyone,
     ),
-    ApiRoute("GET", "/nodes/{node}/capabilities", _names("qemu"), _N, anyone),
-    ApiRoute("GET", "/nodes/{node}/capabilities/qemu", _names("cpu", "machines"), _N, anyone),
-    ApiRoute("GET", "/nodes/{node}/capabilities/qemu/cpu", cpu_models, _N, anyone),
-    ApiRoute("GET", "/nodes/{node}/capabilities/qemu/machines", machines, _N, anyone),
     ApiRoute("GET", "/nodes/{node}/hosts", hosts_file, _N, perm("/", "Sys.Audit")),
     ApiRoute(
         "POST", "/nodes/{node}/hosts", write_hosts_file,
@@ -199,7 +184,7 @@ ROUTES = (
     ApiRoute("GET", "/nodes/{node}/sdn", _names("zones"), _N, anyone),
     ApiRoute("GET", "/nodes/{node}/sdn/zones", sdn_zones, _N, anyone),
     ApiRoute(
-        "GET", "/nodes/{node}/sdn/zones/{zone}", _names("content", key="subdir"), _IN_ZONE, _ZONE
+        "GET", "/nodes/{node}/sdn/zones/{zone}", _zone_index, _IN_ZONE, _ZONE
     ),
     ApiRoute("GET", "/nodes/{node}/sdn/zones/{zone}/content", sdn_zone_content, _IN_ZONE, _ZONE),
     ApiRoute("GET", "/nodes/{node}/netstat", not_simulated, _N, _AUDIT),

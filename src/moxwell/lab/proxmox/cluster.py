@@ -5,7 +5,7 @@ from typing import Any
 
 from moxwell.lab.proxmox.config_schema import formats, property_strings
 from moxwell.lab.proxmox.config_schema.params import VMID
-from moxwell.lab.proxmox.errors import die, param_error
+from moxwell.lab.proxmox.errors import PveException, die, param_error
 from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import anyone, perm
@@ -169,6 +169,39 @@ def config_nodes(call: PveCall) -> list[Row]:
     ]
 
 
+def join_information(call: PveCall) -> Row:
+    """GET config/join: what a new node needs."""
+    region = call.region
+    if not region.cluster:
+        raise PveException(424, "node is not in a cluster, no join info available!")
+    nodes = [
+        {
+            "name": host.name,
+            "nodeid": str(host.nodeid),
+            "pve_addr": host.address.partition("/")[0],
+            "pve_fp": hashlib.sha256(host.name.encode()).digest().hex(":").upper(),
+            "quorum_votes": "1",
+            "ring0_addr": host.address.partition("/")[0],
+        }
+        for host in region.hosts.values()
+    ]
+    totem = {
+        "cluster_name": region.cluster,
+        "config_version": str(region.config_version),
+        "interface": {"0": {"linknumber": "0"}},
+        "ip_version": "ipv4-6",
+        "link_mode": "passive",
+        "secauth": "on",
+        "version": "2",
+    }
+    return {
+        "config_digest": digest_of(region.config_version),
+        "nodelist": nodes,
+        "preferred_node": call.get("node") or call.node,
+        "totem": totem,
+    }
+
+
 def version(call: PveCall) -> Row:
     region = call.region
     return {"version": region.version, "release": region.release, "repoid": region.repoid}
@@ -200,4 +233,11 @@ ROUTES = (
     ),
     ApiRoute("GET", "/cluster/log", log, {"max": Param("integer", minimum=1)}, anyone),
     ApiRoute("GET", "/cluster/config/nodes", config_nodes, permission=perm("/", "Sys.Audit")),
+    ApiRoute(
+        "GET",
+        "/cluster/config/join",
+        join_information,
+        permission=perm("/", "Sys.Audit"),
+        proxy=False,
+    ),
 )

@@ -55,8 +55,13 @@ _STORAGE = (
 
 ROUTES = (
     _route("/", "subdir", "version cluster nodes storage access pools"),
-    _route("/cluster", "name", _CLUSTER, since_9="bulk-action"),
-    _route("/nodes/{node}", "name", _NODE, node=NODE),
+    _route("/cluster", "name", _CLUSTER, since_9="bulk-action qemu"),
+    _route("/cluster/metrics", "name", "server"),
+    _route("/cluster/ceph", "name", "flags metadata status", since_9="restart-bulk"),
+    _route(
+        "/nodes/{node}", "name", _NODE, since_9="query-oci-repo-tags",
+        gone_9="execute vncwebsocket", node=NODE,
+    ),
     _route("/access", "subdir", "users groups roles acl domains openid tfa ticket password"),
     _route(
         "/cluster/ha", "id", "status resources groups", since_9="rules",

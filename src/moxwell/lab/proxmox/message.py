@@ -67,7 +67,7 @@ def error_response(problem: PveException, *, extjs: bool, empty: bool = False) -
     reason = problem.message.split("\n")[0]
     if empty:
         return SimResponse(problem.status, reason)
-    text = problem.message if problem.status == 501 else problem.message + "\n"
+    text = problem.message if problem.status in (424, 501) else problem.message + "\n"
     body: dict[str, Any] = {"data": None, "message": text}
     if problem.errors is not None:
         body["errors"] = problem.errors

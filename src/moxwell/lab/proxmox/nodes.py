@@ -57,11 +57,20 @@ def _cpuinfo(host: SimHost, major: int) -> Row:
         "sockets": host.sockets,
         "model": host.cpu_model,
         "mhz": "2400.000",
-        "flags": "fpu vme de pse tsc msr pae cx8 sse sse2 vmx",
+        "flags": _FLAGS,
         "hvm": "1",
         "user_hz": 100,
     }
-    return info | ({"vendor": "SimulatedVendor", "family": "6"} if major >= 9 else {})
+    return info | ({"vendor": "GenuineIntel", "family": "6"} if major >= 9 else {})
+
+
+_FLAGS = (
+    "fpu vme de pse tsc msr pae mce cx8 apic sep mtrr pge mca cmov pat pse36 clflush mmx fxsr sse"
+    " sse2 ss ht syscall nx pdpe1gb rdtscp lm constant_tsc rep_good nopl cpuid pni pclmulqdq vmx"
+    " ssse3 fma cx16 pcid sse4_1 sse4_2 x2apic movbe popcnt aes xsave avx f16c rdrand hypervisor"
+    " lahf_lm abm 3dnowprefetch ssbd ibrs ibpb stibp tpr_shadow ept vpid fsgsbase bmi1 avx2 smep"
+    " bmi2 erms invpcid avx512f avx512dq rdseed adx smap clflushopt clwb avx512cd avx512bw avx512vl"
+)
 
 
 def get_time(call: PveCall) -> Row:

@@ -4,12 +4,14 @@
 Members are not checked for existence; unknown VMIDs are ignored when the pool is deleted.
 """
 
+import copy
+
 from moxwell.lab.proxmox import pvestatd
 from moxwell.lab.proxmox.config_schema import formats
-from moxwell.lab.proxmox.errors import die
+from moxwell.lab.proxmox.errors import PveException, die
 from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.resources import guest_row, storage_row
-from moxwell.lab.proxmox.route import ApiRoute, Param
+from moxwell.lab.proxmox.route import ApiRoute
 from moxwell.lab.proxmox.route_permissions import anyone, perm
 from moxwell.lab.proxmox.state import Row, SimPool
 
@@ -17,7 +19,6 @@ from moxwell.lab.proxmox.state import Row, SimPool
 def list_pools(call: PveCall) -> list[Row]:
     if "poolid" in call.params:
         pool = _pool(call)
-        call.check(f"/pool/{pool.poolid}", "Pool.Audit")
         return [_row(pool) | {"members": members(call, pool)}]
     return [
         _row(pool)
@@ -74,6 +75,18 @@ def create_pool(call: PveCall) -> None:
 
 
 def update_pool(call: PveCall) -> None:
+    """PUT pool; an error leaves all pools as they were."""
+    pools = call.region.pools
+    before = copy.deepcopy(pools)
+    try:
+        _update(call)
+    except PveException:
+        pools.clear()
+        pools.update(before)
+        raise
+
+
+def _update(call: PveCall) -> None:
     pool, error_prefix = _pool(call, "update pools failed: "), "update pools failed: "
     if "comment" in call.params:
         pool.comment = call.params["comment"]
@@ -126,35 +139,18 @@ def delete_pool(call: PveCall) -> None:
         raise die(f"delete pool failed: pool '{pool.poolid}' is not empty (contains {holds[0]})")
     del region.pools[pool.poolid]
     access = region.access
-    access.acl = [a for a in access.acl if a.path != f"/pool/{pool.poolid}"]
+    path = f"/pool/{pool.poolid}"
+    access.acl = [a for a in access.acl if a.path != path and not a.path.startswith(f"{path}/")]
 
 
-POOL = Param(optional=False, format=formats.pool_id)
-_OPTIONAL = Param(format=formats.pool_id)
-_TYPE = Param(enum=("qemu", "lxc", "storage"))
-_TYPE_OF = Param(enum=("qemu", "lxc", "storage"), requires="poolid")
-_UPDATE = {
-    "poolid": POOL,
-    "comment": Param(),
-    "vms": Param(format=formats.listed(formats.vmid)),
-    "storage": Param(format=formats.listed(formats.storage_id)),
-    "allow-move": Param("boolean"),
-    "delete": Param("boolean"),
-}
 _ALLOCATE = perm("/pool/{poolid}", "Pool.Allocate")
 
 ROUTES = (
-    ApiRoute("GET", "/pools", list_pools, {"poolid": _OPTIONAL, "type": _TYPE_OF}, anyone),
-    ApiRoute("POST", "/pools", create_pool, {"poolid": POOL, "comment": Param()}, _ALLOCATE),
-    ApiRoute("PUT", "/pools", update_pool, _UPDATE, _ALLOCATE),
-    ApiRoute("DELETE", "/pools", delete_pool, {"poolid": POOL}, _ALLOCATE),
-    ApiRoute(
-        "GET",
-        "/pools/{poolid}",
-        get_pool,
-        {"poolid": POOL, "type": _TYPE},
-        perm("/pool/{poolid}", "Pool.Audit"),
-    ),
-    ApiRoute("PUT", "/pools/{poolid}", update_pool, _UPDATE, _ALLOCATE),
-    ApiRoute("DELETE", "/pools/{poolid}", delete_pool, {"poolid": POOL}, _ALLOCATE),
+    ApiRoute("GET", "/pools", list_pools, permission=anyone),
+    ApiRoute("POST", "/pools", create_pool, permission=_ALLOCATE),
+    ApiRoute("PUT", "/pools", update_pool, permission=_ALLOCATE),
+    ApiRoute("DELETE", "/pools", delete_pool, permission=_ALLOCATE),
+    ApiRoute("GET", "/pools/{poolid}", get_pool, permission=perm("/pool/{poolid}", "Pool.Audit")),
+    ApiRoute("PUT", "/pools/{poolid}", update_pool, permission=_ALLOCATE),
+    ApiRoute("DELETE", "/pools/{poolid}", delete_pool, permission=_ALLOCATE),
 )

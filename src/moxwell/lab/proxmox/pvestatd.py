@@ -50,7 +50,7 @@ def guest_status(region: SimRegion, guest: SimGuest) -> StatdStatus:
     return StatdStatus(
         kind=guest.kind,
         node=guest.node,
-        status="running" if guest.running else "stopped",
+        status=(guest.status_word or "running") if guest.running else "stopped",
         name=display_name(guest),
         template=int(guest.template),
         maxcpu=cpus(region, guest),

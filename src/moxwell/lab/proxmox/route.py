@@ -64,6 +64,7 @@ class ApiRoute:
     until: int = 99
     deep: bool = False  # the last placeholder takes the rest of the path
     options: Callable[[int], Params] | None = None  # options of a guest configuration, by version
+    base: tuple[str, ...] = ()  # the handler checks all other parameters, which depend on a type
     simulated: bool = True  # False: permissions and parameters are checked, then it is refused
 
 

@@ -18,6 +18,11 @@ def anyone(call: PveCall) -> None:
     """Any authenticated user; the handler may check further."""
 
 
+def by_schema(call: PveCall) -> None:
+    """Stands for the permission rule of the API schema; the route table replaces it."""
+    raise forbidden()
+
+
 def perm(template: str, *privs: str, any_of: bool = False, needs: str | None = None) -> Check:
     """All (or any) of the privileges on a path; fails if the parameter ``needs`` is missing."""
 

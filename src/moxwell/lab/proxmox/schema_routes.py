@@ -15,6 +15,7 @@ from moxwell.lab.proxmox import endpoints
 from moxwell.lab.proxmox.errors import forbidden
 from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute, Params, RouteTable
+from moxwell.lab.proxmox.route_permissions import by_schema
 from moxwell.lab.proxmox.schema.catalog import ApiCatalog, MethodFacts, catalog, template
 
 
@@ -41,7 +42,11 @@ def with_schema(route: ApiRoute, facts: MethodFacts | None, major: int) -> ApiRo
     if facts is None:
         return route
     params: Params = {**facts.params, **(route.options(major) if route.options else {})}
-    return replace(route, path=facts.path, params=params, extra=route.extra or facts.extra)
+    if route.base:
+        params = {name: params[name] for name in route.base}
+    check = facts.check if route.permission is by_schema else route.permission
+    extra = route.extra or facts.extra or bool(route.base)
+    return replace(route, path=facts.path, params=params, permission=check, extra=extra)
 
 
 def _from_schema(facts: MethodFacts, schema: ApiCatalog) -> ApiRoute:

@@ -54,7 +54,7 @@ class SimHost:
     memory: int = 16 << 30
     swap: int = 0
     root: int = 32 << 30  # size of the root file system
-    cpu_model: str = "Simulated CPU"
+    cpu_model: str = "Intel(R) Xeon(R) Gold 6338 CPU @ 2.00GHz"
     machine: str = "x86_64"
     numa_nodes: int = 1
     hugepages: dict[str, int] = field(default_factory=dict)  # page size in MiB -> pages
@@ -66,6 +66,8 @@ class SimHost:
     bridges: dict[str, Row] = field(default_factory=dict)  # iface -> row of /nodes/N/network
     settings: Row = field(default_factory=dict)  # node config: description, wakeonlan, dns, time
     firewall: SimFirewall = field(default_factory=SimFirewall)
+    pci: dict[str, Row] = field(default_factory=dict)  # address -> row of hardware/pci
+    usb: list[Row] = field(default_factory=list)  # rows of hardware/usb
     port: int = 0
 
 
@@ -164,6 +166,12 @@ class SimGuest:
         default_factory=dict
     )  # values that the cloud-init drive still has, and failed hotplugs
     incarnation: int = 0  # differs when a VMID is reused
+    fault_status: str = ""  # a status of QEMU that a fault sets: internal-error, io-error, ...
+
+    @property
+    def status_word(self) -> str:
+        """The status of QEMU of a running guest, other than ``running``."""
+        return self.fault_status or ("paused" if self.paused else "")
 
     @property
     def lock(self) -> str:
@@ -259,6 +267,7 @@ class SimHa:
     rules: dict[str, Row] = field(default_factory=dict)
     armed_at: float | None = None  # when the first resource was added
     master: str = ""
+    idle_since: float | None = None  # when the last resource was deleted
 
 
 @dataclass(slots=True)
@@ -339,6 +348,7 @@ class SimRegion:
     options: Row = field(default_factory=dict)  # datacenter.cfg
     replication: dict[str, Row] = field(default_factory=dict)
     backup_jobs: dict[str, Row] = field(default_factory=dict)
+    mappings: dict[str, dict[str, Row]] = field(default_factory=dict)  # pci, usb, dir -> id -> row
     tasks: dict[str, SimTask] = field(default_factory=dict)  # upid -> task, oldest first
     cluster_log: list[Row] = field(default_factory=list)
     statd_status: dict[int, StatdStatus] = field(default_factory=dict)

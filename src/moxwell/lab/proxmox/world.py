@@ -148,6 +148,9 @@ def _host(tree: YamlTree, at: int, now: float, clustered: bool) -> SimHost:
     pages = tree.find("hugepages")
     host.hugepages = {k: int(v.value()) for k, v in pages.fields()} if pages else {}
     host.boot = now - tree.integer("uptime", 3600)
+    for one in tree.items("pci"):
+        host.pci[one.text("id")] = _pci_device(one)
+    host.usb = [_usb_device(at, one) for at, one in enumerate(tree.items("usb"), 1)]
     for one in tree.items("bridges"):
         name = one.text("iface")
         host.bridges[name] = _bridge(one, host)
@@ -155,6 +158,39 @@ def _host(tree: YamlTree, at: int, now: float, clustered: bool) -> SimHost:
         host.bridges["vmbr0"] = _bridge_row(host.address, "eth0", 4)
     tree.done()
     return host
+
+
+def _pci_device(tree: YamlTree) -> Row:
+    tree.text("id")
+    row: Row = {
+        "vendor": f"0x{tree.text('vendor')}",
+        "device": f"0x{tree.text('device')}",
+        "class": f"0x{tree.text('class', '030000')}",
+        "iommugroup": tree.integer("iommugroup", -1),
+    }
+    for name in ("vendor_name", "device_name"):
+        row |= {name: tree.text(name)} if tree.has(name) else {}
+    row |= {"mdev": 1} if tree.boolean("mdev", False) else {}
+    tree.done()
+    return row
+
+
+def _usb_device(at: int, tree: YamlTree) -> Row:
+    row: Row = {
+        "busnum": 1,
+        "devnum": at,
+        "port": at,
+        "level": 1,
+        "class": 0,
+        "speed": "480",
+        "vendid": tree.text("vendid"),
+        "prodid": tree.text("prodid"),
+        "usbpath": tree.text("usbpath", str(at)),
+    }
+    for name in ("product", "manufacturer", "serial"):
+        row |= {name: tree.text(name)} if tree.has(name) else {}
+    tree.done()
+    return row
 
 
 def _bridge(tree: YamlTree, host: SimHost) -> Row:

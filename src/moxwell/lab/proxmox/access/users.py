@@ -49,7 +49,7 @@ def list_users(call: PveCall) -> list[dict[str, Any]]:
     for user in access.users.values():
         if "enabled" in call.params and bool(user.enable) != bool(call.params["enabled"]):
             continue
-        if user.userid != call.user and not _may_see(call, user.userid):
+        if user.userid != call.authid and not _may_see(call, user.userid):
             continue
         realm = access.realms.get(user.userid.rpartition("@")[2], {})
         row = {"userid": user.userid, **_row(user)}

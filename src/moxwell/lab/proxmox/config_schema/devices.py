@@ -5,6 +5,7 @@ Property string formats of VM options other than drives: net, cpu, numa, agent, 
 import re
 
 from moxwell.lab.proxmox.config_schema import formats
+from moxwell.lab.proxmox.config_schema.cpu_models import cpu_types, qemu_models
 from moxwell.lab.proxmox.config_schema.property_strings import PropertyFormat, Values, parse, write
 from moxwell.lab.proxmox.errors import FormatError
 from moxwell.lab.proxmox.route import Param
@@ -223,41 +224,19 @@ TDX = PropertyFormat(
     }
 )
 
-_PLAIN_CPUS = """486 pentium pentium2 pentium3 coreduo core2duo Conroe Penryn KnightsMill athlon
-phenom Cooperlake Cooperlake-v2 GraniteRapids host kvm32 kvm64 qemu32 qemu64 max x86-64-v2
-x86-64-v2-AES x86-64-v3 x86-64-v4 Opteron_G1 Opteron_G2 Opteron_G3 Opteron_G4 Opteron_G5"""
-_VARIANTS = {
-    "Nehalem": "-IBRS",
-    "Westmere": "-IBRS",
-    "SandyBridge": "-IBRS",
-    "IvyBridge": "-IBRS",
-    "Haswell": "-IBRS -noTSX -noTSX-IBRS",
-    "Broadwell": "-IBRS -noTSX -noTSX-IBRS",
-    "Skylake-Client": "-IBRS -noTSX-IBRS -v4",
-    "Skylake-Server": "-IBRS -noTSX-IBRS -v4 -v5",
-    "Cascadelake-Server": "-v2 -noTSX -v4 -v5",
-    "Icelake-Client": "-noTSX",
-    "Icelake-Server": "-noTSX -v3 -v4 -v5 -v6",
-    "SapphireRapids": "-v2",
-    "EPYC": "-IBPB -v3 -v4 -Rome -Rome-v2 -Rome-v3 -Rome-v4 -Milan -Milan-v2 -Genoa",
-}
-CPU_TYPES = frozenset(_PLAIN_CPUS.split()) | {
-    base + tail for base, tails in _VARIANTS.items() for tail in ["", *tails.split()]
-}
 _FLAGS_8 = (
     "pcid spec-ctrl ibpb ssbd virt-ssbd amd-ssbd amd-no-ssb pdpe1gb md-clear hv-tlbflush"
     " hv-evmcs aes"
 )
-_FLAGS_9 = (
-    "nested-virt md-clear pcid spec-ctrl ssbd ibpb virt-ssbd amd-ssbd amd-no-ssb pdpe1gb"
-    " hv-tlbflush hv-evmcs aes"
-)
-CPU_FLAGS = {8: tuple(_FLAGS_8.split()), 9: tuple(_FLAGS_9.split())}
+CPU_FLAGS = {
+    8: tuple(_FLAGS_8.split()),
+    9: tuple(sorted(["nested-virt", *_FLAGS_8.split()])),
+}
 
 
 def _phys_bits(value: str) -> None:
     if value != "host" and not (re.fullmatch(r"\d{1,2}", value) and 8 <= int(value) <= 64):
-        raise FormatError("value must be either 'host' or an integer between 8 and 64\n")
+        raise FormatError("value must be an integer between 8 and 64 or 'host'\n")
 
 
 def _cpu_rules(major: int) -> PropertyFormat:
@@ -265,7 +244,7 @@ def _cpu_rules(major: int) -> PropertyFormat:
         kind = values.get("cputype", "kvm64" if major < 9 else "x86-64-v2-AES")
         if kind.startswith("custom-"):
             raise FormatError(f"Custom cputype '{kind[7:]}' not found\n")
-        if kind not in CPU_TYPES:
+        if kind not in cpu_types(major):
             raise FormatError(
                 f"Built-in cputype '{kind}' is not defined (missing 'custom-' prefix?)\n"
             )
@@ -281,7 +260,7 @@ def _cpu_rules(major: int) -> PropertyFormat:
     return PropertyFormat(
         {
             "cputype": Param(default_key=True),
-            "reported-model": Param(),
+            "reported-model": Param(enum=qemu_models(major)),
             "hidden": _BOOL,
             "hv-vendor-id": Param(pattern="[a-zA-Z0-9]{1,12}"),
             "flags": Param(pattern=rf"{flag}(;{flag})*"),

@@ -20,6 +20,9 @@ Perform = Callable[[str, str, dict[str, Any]], Awaitable[Any]]
 VERBS = {"stop": "stop", "shutdown": "stop", "start": "start"}
 
 
+_IDLE_ROUNDS = 90
+
+
 def sid_of(guest: SimGuest) -> str:
     return f"{'vm' if guest.kind == 'qemu' else 'ct'}:{guest.vmid}"
 
@@ -94,6 +97,8 @@ def delete_resource(runtime: RegionRuntime, sid: str) -> None:
     """Delete a resource, and remove it from all rules."""
     ha = runtime.region.ha
     ha.resources.pop(sid, None)
+    if not ha.resources:
+        ha.idle_since = runtime.now()
     for name, rule in list(ha.rules.items()):
         rest = [s for s in rule["resources"].split(",") if s != sid]
         if not rest:
@@ -102,11 +107,20 @@ def delete_resource(runtime: RegionRuntime, sid: str) -> None:
             rule["resources"] = ",".join(rest)
 
 
+def active_master(region: SimRegion, now: float) -> str:
+    """The node of the active CRM; it is idle after 90 rounds without a resource."""
+    idle = region.ha.idle_since
+    if idle is not None and now - idle >= _IDLE_ROUNDS * region.pace.ha:
+        return ""
+    return region.ha.master
+
+
 def start_manager(runtime: RegionRuntime) -> None:
     """Start the manager loop unless it runs or there is no resource."""
     if runtime.module_data.get("ha_running") or not runtime.region.ha.resources:
         return
     runtime.module_data["ha_running"] = True
+    runtime.region.ha.idle_since = None
     runtime.run_in_background(_run_manager(runtime))
 
 

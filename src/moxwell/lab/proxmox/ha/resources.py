@@ -219,11 +219,14 @@ def current(call: PveCall) -> list[Row]:
             "quorate": int(ok),
         }
     ]
-    if not region.ha.master:
+    master = ha_manager.active_master(region, call.now())
+    if not master:
+        if region.major >= 9:
+            standby = {"status": "standby (CRM watchdog standby)", "armed-state": "standby"}
+            rows.append({"id": "fencing", "type": "fencing", "node": call.node, **standby})
         return rows + [_service(call, r) for r in region.ha.resources.values()]
     stamp = int(call.now())
     text = call.runtime.clock.now().strftime("%a %b %e %H:%M:%S %Y")
-    master = region.ha.master
     rows.append(
         {
             "id": "master",

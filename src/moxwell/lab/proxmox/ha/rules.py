@@ -9,50 +9,43 @@ from typing import Any
 
 from moxwell.lab.proxmox.cluster import digest_of
 from moxwell.lab.proxmox.config_schema import formats
-from moxwell.lab.proxmox.config_schema.params import DIGEST
 from moxwell.lab.proxmox.errors import FormatError, die, param_error
 from moxwell.lab.proxmox.ha.rules_checks import problems
 from moxwell.lab.proxmox.parameter_validation import MISSING, UNKNOWN, coerce
 from moxwell.lab.proxmox.request_context import PveCall
-from moxwell.lab.proxmox.route import ApiRoute, Param
-from moxwell.lab.proxmox.route_permissions import perm
+from moxwell.lab.proxmox.route import ApiRoute
+from moxwell.lab.proxmox.route_permissions import by_schema
+from moxwell.lab.proxmox.schema.catalog import catalog
 from moxwell.lab.proxmox.state import Row
 
 KINDS = ("node-affinity", "resource-affinity")
-_BY_KIND: dict[str, dict[str, Param]] = {
-    "node-affinity": {"nodes": Param(optional=False), "strict": Param("boolean")},
-    "resource-affinity": {"affinity": Param(optional=False, enum=("positive", "negative"))},
-}
-_ALWAYS = {
-    "rule": Param(optional=False, format=formats.config_id),
-    "comment": Param(max_length=4096),
-    "disable": Param("boolean"),
-}
-_RESOURCES = Param(optional=False)
+_BASE = ("rule", "type", "delete", "digest")
+_OWN = {"node-affinity": ("nodes", "strict"), "resource-affinity": ("affinity",)}
+_CHANGE = ("rule", "delete", "digest")
+_REQUIRED = {"node-affinity": ("nodes",), "resource-affinity": ("affinity",)}
 
 
 def _verified(call: PveCall, *, create: bool) -> dict[str, Any]:
     """Validate the parameters of a rule against the schema of its type."""
-    given = {k: v for k, v in call.params.items() if k not in {"delete", "digest"}}
-    kind = given.get("type")
+    kind, given = call.params.get("type"), call.params
     if kind not in KINDS:
         raise param_error(_unknown_kind(given, kind))
-    fields = {**_ALWAYS, "resources": _RESOURCES, "type": Param(enum=KINDS)}
+    facts = catalog(call.major).find("POST", "/cluster/ha/rules")
+    fields = dict(facts.params) if facts else {}
+    other = {name for names in _OWN.values() for name in names} - set(_OWN[kind])
     values: dict[str, Any] = {}
     errors: dict[str, str] = {}
-    for name, raw in given.items():
-        special = _BY_KIND[kind].get(name)
-        param, key = special or fields.get(name), f"oneOf[{kind}].{name}" if special else name
-        if param is None:
+    for name in [n for n in given if n not in ("delete", "digest")]:
+        if name not in fields or name in other:
             errors[name] = UNKNOWN
             continue
         try:
-            values[name] = coerce(param, raw)
+            values[name] = coerce(fields[name], given[name], name, call.major)
         except FormatError as problem:
-            errors[key] = str(problem)
-    for name, param in (fields | _BY_KIND[kind]).items() if create else ():
-        if not param.optional and name not in given:
-            errors[f"oneOf[{kind}].{name}" if name in _BY_KIND[kind] else name] = MISSING
+            errors[f"oneOf[{kind}].{name}" if name not in _BASE else name] = str(problem)
+    for name in (*_REQUIRED[kind], "resources") if create else ():
+        if name not in given:
+            errors[f"oneOf[{kind}].{name}"] = MISSING
     if errors:
         raise param_error(errors)
     if not values.get("disable"):
@@ -61,7 +54,8 @@ def _verified(call: PveCall, *, create: bool) -> dict[str, Any]:
 
 
 def _unknown_kind(given: dict[str, Any], kind: Any) -> dict[str, str]:
-    errors = {name: UNKNOWN for name in given if name not in _ALWAYS and name != "type"}
+    """Without a type, only the properties that all types share by definition are known."""
+    errors = {name: UNKNOWN for name in given if name not in _BASE}
     if kind is None:
         return errors | {"type": MISSING}
     listed = ", ".join(KINDS)
@@ -135,7 +129,7 @@ def update_rule(call: PveCall) -> None:
             "file changed by other user? Try again."
         )
     if values.pop("type") != rules[name]["type"]:
-        raise die(f"{error_prefix}type of rule '{name}' cannot be changed")
+        raise die(f"{error_prefix}unexpected property 'type'")
     removed = formats.split_list(call.params.get("delete", ""))
     new = {k: v for k, v in rules[name].items() if k not in removed} | values
     _check(call, name, new, error_prefix)
@@ -146,19 +140,11 @@ def delete_rule(call: PveCall) -> None:
     call.region.ha.rules.pop(call.params["rule"], None)
 
 
-_AUDIT, _CONSOLE = perm("/", "Sys.Audit"), perm("/", "Sys.Console")
-_RULE = {"rule": Param(optional=False, format=formats.config_id)}
-_CHANGE = {"delete": Param(max_length=4096), "digest": DIGEST}
+_RULES, _RULE = "/cluster/ha/rules", "/cluster/ha/rules/{rule}"
 ROUTES = (
-    ApiRoute(
-        "GET", "/cluster/ha/rules", list_rules,
-        {"resource": Param(), "type": Param(enum=KINDS)}, _AUDIT, version=9,
-    ),
-    ApiRoute("POST", "/cluster/ha/rules", create_rule, {}, _CONSOLE, version=9, extra=True),
-    ApiRoute("GET", "/cluster/ha/rules/{rule}", get_rule, _RULE, _AUDIT, version=9),
-    ApiRoute(
-        "PUT", "/cluster/ha/rules/{rule}", update_rule, _RULE | _CHANGE, _CONSOLE, version=9,
-        extra=True,
-    ),
-    ApiRoute("DELETE", "/cluster/ha/rules/{rule}", delete_rule, _RULE, _CONSOLE, version=9),
-)  # fmt: skip
+    ApiRoute("GET", _RULES, list_rules, permission=by_schema, version=9),
+    ApiRoute("POST", _RULES, create_rule, permission=by_schema, version=9, base=("rule",)),
+    ApiRoute("GET", _RULE, get_rule, permission=by_schema, version=9),
+    ApiRoute("PUT", _RULE, update_rule, permission=by_schema, version=9, base=_CHANGE),
+    ApiRoute("DELETE", _RULE, delete_rule, permission=by_schema, version=9),
+)

@@ -10,7 +10,7 @@ import re
 from moxwell.lab.proxmox.config_schema import devices, formats, vm
 from moxwell.lab.proxmox.errors import die
 from moxwell.lab.proxmox.qemu import conf as files
-from moxwell.lab.proxmox.qemu import open_volumes
+from moxwell.lab.proxmox.qemu import open_volumes, pci
 from moxwell.lab.proxmox.qemu.hotplug import has_bridge
 from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.state import Conf, SimGuest, SimHost
@@ -33,6 +33,7 @@ def check_start(call: PveCall, guest: SimGuest, ctx: WorkerContext) -> None:
     _check_memory(conf, host)
     if call.major >= 9:
         _check_bridges(call, conf)
+    pci.reserve(call, guest)
     _check_volumes(call, conf)
     _check_hugepages(conf, host)
     _check_qemu(call, guest, ctx)

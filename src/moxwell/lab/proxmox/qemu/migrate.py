@@ -9,6 +9,7 @@ from moxwell.lab.proxmox.config_schema import devices, formats, vm
 from moxwell.lab.proxmox.config_schema.drives import Drive, write_drive
 from moxwell.lab.proxmox.errors import PveException, bad_params, die, param_error
 from moxwell.lab.proxmox.ha import manager as ha_manager
+from moxwell.lab.proxmox.mappings import node_maps
 from moxwell.lab.proxmox.qemu import conf as files
 from moxwell.lab.proxmox.qemu import open_volumes
 from moxwell.lab.proxmox.qemu.hotplug import has_bridge
@@ -35,6 +36,10 @@ def local_resources(conf: Conf, running: bool) -> tuple[list[str], dict[str, Row
                 continue
         local.append(key)
     return local, mapped
+
+
+def _mapping_kind(option: str) -> str:
+    return {"usb": "usb", "virtiofs": "dir"}.get(option.rstrip("0123456789"), "pci")
 
 
 def local_disks(call: PveCall, guest: SimGuest) -> list[Row]:
@@ -211,13 +216,36 @@ class _Migration:
         if not call.region.hosts[self._target].online:
             address = call.region.hosts[self._target].address.partition("/")[0]
             raise die(f"Can't connect to destination address using public key ({address})")
-        local, _ = local_resources(guest.conf, guest.running)
-        if guest.running and local and not call.get("force"):
-            raise die(f"can't migrate VM which uses local devices: {', '.join(local)}")
+        self._check_devices()
         self._scan()
         if guest.running:
             self._check_bridges()
         guest.conf["lock"] = "migrate"
+
+    def _check_devices(self) -> None:
+        """Local devices prevent a migration; mapped ones that of a running guest."""
+        call, guest = self._call, self._guest
+        local, mapped = local_resources(guest.conf, guest.running)
+        blocking = [name for name in local if name not in mapped]
+        if blocking and (guest.running or not call.get("force")):
+            raise die(f"can't migrate VM which uses local devices: {', '.join(blocking)}")
+        missing = [
+            name
+            for name, row in mapped.items()
+            if not node_maps(call.region, _mapping_kind(name), row["name"], self._target)
+        ]
+        if missing:
+            text = f"can't migrate to '{self._target}': missing mapped devices"
+            raise die(f"{text} {', '.join(missing)}")
+        rows = call.region.mappings.get("pci", {})
+        fixed = [
+            name
+            for name, row in mapped.items()
+            if not rows.get(row["name"], {}).get("live-migration-capable")
+        ]
+        if guest.running and fixed:
+            listed = ", ".join(fixed)
+            raise die(f"can't live migrate VM which uses following mapped devices: {listed}")
 
     def _scan(self) -> None:
         """Check every local volume; logs all errors before it fails."""

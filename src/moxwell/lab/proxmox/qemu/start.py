@@ -80,7 +80,8 @@ async def mark_stopped(runtime: RegionRuntime, guest: SimGuest) -> None:
     open_volumes.remove(runtime, guest)
     guest.running = guest.paused = guest.booted = False
     guest.live, guest.pid = {}, 0
-    for key in [k for k in guest.special if k.startswith("unattached:")]:
+    guest.fault_status = ""
+    for key in [k for k in guest.special if k.startswith(("unattached:", "pci:"))]:
         del guest.special[key]
     runtime.mark_changed(guest.vmid)
     await runtime.guest_os.stopped(runtime.region.name, guest.vmid)

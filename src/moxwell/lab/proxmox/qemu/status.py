@@ -61,7 +61,7 @@ def row(call: PveCall, guest: SimGuest, *, full: bool) -> Row:
     if any(key.startswith("serial") for key in conf):
         found["serial"] = 1
     if full:
-        found["qmpstatus"] = "paused" if guest.paused else found["status"]
+        found["qmpstatus"] = (guest.running and guest.status_word) or found["status"]
     return found
 
 

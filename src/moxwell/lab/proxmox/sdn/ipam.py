@@ -65,7 +65,8 @@ def reserve(region: SimRegion, request: Row) -> None:
     if any(a["ip"] == request["ip"] and in_subnet(a, subnet) for a in region.sdn.addresses):
         raise die(f"IP '{request['ip']}' already exist")
     entry: Row = {"zone": subnet["zone"], "vnet": subnet["vnet"], "subnet": subnet["cidr"]}
-    entry |= {"ip": request["ip"], **{k: request[k] for k in ("mac", "vmid") if k in request}}
+    entry["ip"] = request["ip"]
+    entry.update({k: request[k] for k in ("mac", "vmid") if k in request})
     if subnet.get("dnszoneprefix"):
         entry["hostname"] = f".{subnet['dnszoneprefix']}"
     region.sdn.addresses.append(entry)

@@ -93,7 +93,7 @@ def _content(url: str, row: Row) -> WebFile:
     else:
         data = (str(row.get("fill") or "\0").encode() * min(size, 64 * DEFAULT_BYTES))[:size]
     if row.get("gzip"):
-        data = gzip.compress(data, mtime=0)
+        data = gzip.compress(data, 6, mtime=0)  # as ``gzip -n``
         size = len(data)
     virtual = int(row.get("virtual_size") or row.get("qcow2") or size)
     return WebFile(url, data, size, virtual)
