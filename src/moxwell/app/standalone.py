@@ -66,7 +66,8 @@ from moxwell.verify.service import verify_action
 from moxwell.web import actions
 from moxwell.web.change_log import ChangeLog
 from moxwell.web.dashboard_feed import DashboardFeed
-from moxwell.web.http import Action, Dashboard, Sessions
+from moxwell.web.http import Action, Dashboard
+from moxwell.web.sessions import Sessions
 from moxwell.web.views import Views
 
 API_PORT, DASHBOARD_PORT = 6443, 8480

@@ -1,14 +1,11 @@
 """
 Serves the dashboard: its files, the records, their changes, and links that work once.
 
-A link of ``moxwell up`` opens a session: a cookie that is valid while the process runs. The cookie
-name contains the port, because browsers send cookies of one host to all its ports. Everything under
-``/api`` needs the cookie or the bearer token; the static files need neither. Requests with another
-Host header are refused, which prevents DNS rebinding.
+A link of ``moxwell up`` opens a session (:mod:`moxwell.web.sessions`). Everything under ``/api``
+needs its cookie or the bearer token; the static files need neither. Requests with another Host
+header are refused, which prevents DNS rebinding.
 """
 
-import hmac
-import secrets
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
@@ -20,49 +17,19 @@ from aiohttp import web
 
 from moxwell.errors import MoxwellError, Retryable
 from moxwell.web.change_log import ChangeLog, RecordChange, Snapshot
+from moxwell.web.sessions import Sessions, cookie_name
 
 KEEPALIVE_SECONDS = 15
 _POLICY = "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'"
 
+_SECURITY = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+
 Action = Callable[[Mapping[str, Any]], Awaitable[Any]]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-class Sessions:
-    """Links that work once, the sessions they opened, and the bearer token."""
-
-    def __init__(self, token: str | None = None) -> None:
-        self._bearer = token or secrets.token_urlsafe(24)
-        self._links: set[str] = set()
-        self._sessions: set[str] = set()
-
-    @property
-    def bearer(self) -> str:
-        """The token for commands of the same user; stored in a file that only they can read."""
-        return self._bearer
-
-    def new_link(self) -> str:
-        """The token of a new link."""
-        link = secrets.token_urlsafe(18)
-        self._links.add(link)
-        return link
-
-    def open(self, link: str) -> str | None:
-        """Open a session with a link; None if the link is unknown or used."""
-        if link not in self._links:
-            return None
-        self._links.discard(link)
-        session = secrets.token_urlsafe(24)
-        self._sessions.add(session)
-        return session
-
-    def authenticates(self, request: web.Request) -> bool:
-        """Whether a request has a valid session or the bearer token."""
-        if request.cookies.get(_cookie(request), "") in self._sessions:
-            return True
-        scheme, _, given = request.headers.get("Authorization", "").partition(" ")
-        same = hmac.compare_digest(given.encode(errors="surrogateescape"), self._bearer.encode())
-        return same and scheme == "Bearer"
 
 
 class Dashboard:
@@ -87,6 +54,7 @@ class Dashboard:
         app = web.Application(middlewares=[self._guard])
         app.router.add_get("/enter/{link}", self._enter)
         app.router.add_post("/api/link", self._link)
+        app.router.add_post("/api/sign-out", self._sign_out)
         app.router.add_get("/api/state", self._state)
         app.router.add_get("/api/stream", self._stream)
         app.router.add_get("/api/do/{action}", self._act)
@@ -97,27 +65,41 @@ class Dashboard:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            response = await self._checked(request, handler)
+        except web.HTTPException as error:
+            error.headers.update(_SECURITY)
+            raise
+        if not response.prepared:
+            for name, value in _SECURITY.items():
+                response.headers.setdefault(name, value)
+        return response
+
+    async def _checked(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.host.rsplit(":", 1)[0].strip("[]") not in self._hosts:
             raise web.HTTPMisdirectedRequest(text="This server does not serve that host name.\n")
         if request.path.startswith("/api/") and not self._sessions.authenticates(request):
             raise web.HTTPUnauthorized(text="Run `moxwell status` for a new link.\n")
-        response = await handler(request)
-        if not response.prepared:
-            response.headers.setdefault("Content-Security-Policy", _POLICY)
-            response.headers.setdefault("X-Content-Type-Options", "nosniff")
-            response.headers.setdefault("Referrer-Policy", "no-referrer")
-        return response
+        return await handler(request)
 
     async def _enter(self, request: web.Request) -> web.Response:
         session = self._sessions.open(request.match_info["link"])
         if session is None:
             return self._file("stale.html", status=403)
         response = web.Response(status=303, headers={"Location": "/"})
-        response.set_cookie(_cookie(request), session, httponly=True, samesite="Strict", path="/")
+        response.set_cookie(
+            cookie_name(request), session, httponly=True, samesite="Strict", path="/"
+        )
         return response
 
     async def _link(self, request: web.Request) -> web.Response:
         return web.json_response({"path": f"/enter/{self._sessions.new_link()}"})
+
+    async def _sign_out(self, request: web.Request) -> web.Response:
+        self._sessions.end(request)
+        response = web.Response(status=204, headers={"Clear-Site-Data": '"cache"'})
+        response.del_cookie(cookie_name(request), path="/")
+        return response
 
     async def _state(self, request: web.Request) -> web.Response:
         at = request.query.get("at")
@@ -138,6 +120,8 @@ class Dashboard:
             await response.prepare(request)
             async with aclosing(self._change_log.follow(number)) as changes:
                 async for item in changes:
+                    if not self._sessions.authenticates(request):
+                        break  # the session ended while the page was open
                     await response.write(_event(item, self._change_log.since))
         return response
 
@@ -185,10 +169,6 @@ def _static_files() -> list[Any]:
     root = resources.files("moxwell.web") / "static"
     folders = [root, root / "css", root / "js"]
     return [item for folder in folders for item in folder.iterdir() if item.is_file()]
-
-
-def _cookie(request: web.Request) -> str:
-    return f"moxwell-{request.url.port}"
 
 
 def _parse_time(text: str) -> datetime:

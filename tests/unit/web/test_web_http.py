@@ -10,7 +10,8 @@ from aiohttp import ClientSession, CookieJar
 from aiohttp.test_utils import TestServer
 
 from moxwell.web.change_log import ChangeLog
-from moxwell.web.http import Dashboard, Sessions
+from moxwell.web.http import Dashboard
+from moxwell.web.sessions import Sessions
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -93,6 +94,26 @@ async def test_another_host_name_is_not_answered() -> None:
     async with served(ChangeLog(NOW), Sessions("key")) as (client, base):
         answer = await client.get(f"{base}/", headers={"Host": "evil.example"})
         assert answer.status == 421
+
+
+async def test_sign_out_ends_the_session() -> None:
+    sessions = Sessions("key")
+    async with served(ChangeLog(NOW), sessions) as (client, base):
+        await client.get(f"{base}/enter/{sessions.new_link()}")
+        cookies = {c.key: c.value for c in client.cookie_jar}
+        async with client.post(f"{base}/api/sign-out") as answer:
+            assert answer.status == 204
+        async with client.get(f"{base}/api/state", cookies=cookies) as answer:
+            assert answer.status == 401
+
+
+@pytest.mark.parametrize("path, status", [("/api/state", 401), ("/static/none", 404), ("/", 200)])
+async def test_errors_have_security_headers_too(path: str, status: int) -> None:
+    async with served(ChangeLog(NOW), Sessions("key")) as (client, base):
+        answer = await client.get(f"{base}{path}")
+        assert answer.status == status
+        assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
 
 
 async def test_files_outside_the_folder_are_not_served() -> None:

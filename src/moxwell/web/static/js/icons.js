@@ -19,6 +19,7 @@ const SHAPES = {
   estate: () => [h("rect", { x: 2, y: 2, width: 12, height: 12, rx: 2, ...line }), p("M8 2v12M8 8h6")],
   clusters: () => [h("circle", { cx: 8, cy: 4, r: 2, ...line }), h("circle", { cx: 4, cy: 11.5, r: 2, ...line }), h("circle", { cx: 12, cy: 11.5, r: 2, ...line })],
   moves: () => p("M2 4h12M2 8h7M2 12h9"),
+  exit: () => [p("M9 2.5H3.5v11H9"), p("M7 8h7M11.2 5.2L14 8l-2.8 2.8")],
 };
 const COLOUR = { creating: "moving", moving: "moving", attaching: "moving", deleting: "moving", waiting: "waiting", unknown: "unknown", trouble: "trouble", check: "ok" };
 

@@ -40,7 +40,12 @@ function top(name) {
     h("span", { class: "grow" }),
     h("button", { class: "find", onclick: () => { view.sheet = { kind: "find" }; view.query = ""; view.pick = 0; paint(true); } }, icon("find"), h("span", {}, "Find guest, node, host, address"), h("kbd", {}, "/")),
     h("span", { class: `live ${state.connected ? "" : "lost"}` }, h("i"), h("b", {}, meta.mode), state.scrub ? `as of ${clock(state.scrub)}` : state.connected ? (meta.mode === "lab" ? "simulated, live" : "live") : `as of ${state.at ? clock(state.at) : "?"}`),
-    h("button", { class: "btn icon", onclick: theme, "aria-label": "Light or dark" }, icon("theme")));
+    h("button", { class: "btn icon", onclick: theme, "aria-label": "Light or dark" }, icon("theme")),
+    h("button", { class: "btn icon", onclick: signOut, "aria-label": "Sign out" }, icon("exit")));
+}
+async function signOut() {
+  await fetch("/api/sign-out", { method: "POST" });
+  location.assign("/static/ended.html");
 }
 function readout(name, key) {
   const [space, called] = key.split("/");
