@@ -39,7 +39,7 @@ CATCH_ALL = PriorityLevel("catch-all", seats=8, flow_seats=2, queue_length=10)
 LEVELS = (SYSTEM, WORKLOAD_LOW, GLOBAL_DEFAULT, CATCH_ALL)
 
 
-class TooManyRequests(Retryable):
+class RejectedRequest(Retryable):
     """The flow of the request has no seat and no room to wait."""
 
     reason = "TooManyRequests"
@@ -84,7 +84,7 @@ class _Level:
             self._seat(flow)
             return
         if len(flow.waiting) >= self.limits.queue_length:
-            raise TooManyRequests
+            raise RejectedRequest
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         flow.waiting.append(turn)
         try:
@@ -93,7 +93,7 @@ class _Level:
         except (TimeoutError, asyncio.CancelledError) as error:
             self._give_up(name, flow, turn)
             if isinstance(error, TimeoutError):
-                raise TooManyRequests from None
+                raise RejectedRequest from None
             raise
 
     def release(self, name: str) -> None:
@@ -147,7 +147,7 @@ class FlowController:
 
     @asynccontextmanager
     async def seat(self, user: UserInfo, address: str) -> AsyncIterator[None]:
-        """Hold a seat; raises ``TooManyRequests``."""
+        """Hold a seat; raises ``RejectedRequest``."""
         limits, flow = classify(user, address)
         if limits is None:
             yield

@@ -26,7 +26,7 @@ from moxwell.embedded.apiserver import connections, limits, status_errors
 from moxwell.embedded.apiserver.auth import bootstrap_tokens
 from moxwell.embedded.apiserver.auth.impersonation import REPEATED
 from moxwell.embedded.apiserver.connections import ConnectionServer
-from moxwell.embedded.apiserver.flow_control import FlowController, TooManyRequests
+from moxwell.embedded.apiserver.flow_control import FlowController, RejectedRequest
 from moxwell.embedded.apiserver.server import EmbeddedApiServer, status_response
 from moxwell.errors import MoxwellError
 from moxwell.kube import kubeconfig_writer
@@ -139,7 +139,7 @@ class HttpServer:
                     return response
         except status_errors.StatusError as error:
             return _full_response(status_response(error))
-        except TooManyRequests as error:
+        except RejectedRequest as error:
             return _too_many_requests(error)
         return await _stream(request, answer)
 
@@ -245,7 +245,7 @@ def _full_response(answer: requests.Response) -> web.Response:
     return web.Response(status=answer.status, headers=_headers(answer), body=answer.body)
 
 
-def _too_many_requests(error: TooManyRequests) -> web.Response:
+def _too_many_requests(error: RejectedRequest) -> web.Response:
     headers = {**connections.SECURITY_HEADERS, "Retry-After": "1"}
     return web.Response(status=429, headers=headers, text=f"{error}\n")
 

@@ -15,7 +15,7 @@ from moxwell.embedded.apiserver.flow_control import (
     WORKLOAD_LOW,
     FlowController,
     PriorityLevel,
-    TooManyRequests,
+    RejectedRequest,
     classify,
 )
 from moxwell.testing.loop import run_virtual
@@ -56,7 +56,7 @@ async def serve(controller: FlowController, name: str, seconds: float, order: li
         async with controller.seat(UserInfo(name=name), ""):
             order.append(name)
             await asyncio.sleep(seconds)
-    except TooManyRequests:
+    except RejectedRequest:
         order.append(f"{name} refused")
 
 

@@ -8,9 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 from moxwell.embedded.apiserver.cel import values
+from moxwell.embedded.apiserver.cel.cost import BUDGET, size
 from moxwell.embedded.apiserver.cel.types import Type
 from moxwell.embedded.apiserver.cel.values import NONE, EvaluationError, Optional
 
+SIZED = (str, bytes, list, dict)
 Env = dict[str, Any]
 Eval = Callable[[Env], Any]
 
@@ -40,9 +42,30 @@ def negate(run: Eval) -> Eval:
     return lambda env: not truth(run(env))
 
 
-def binary(function: Callable[[Any, Any], Any], runs: list[Eval]) -> Eval:
+def charged(function: Callable[[Any, Any], Any], runs: list[Eval]) -> Eval:
+    """Combine operands whose sizes decide the cost: texts, lists and maps."""
     left, right = runs
-    return lambda env: function(left(env), right(env))
+
+    def charged(env: Env) -> Any:
+        a, b = left(env), right(env)
+        if a.__class__ in SIZED and b.__class__ in SIZED:
+            env[BUDGET].spend((size(a) + size(b)) // 10)
+        return function(a, b)
+
+    return charged
+
+
+def member(runs: list[Eval]) -> Eval:
+    """Combine the operands of ``in``: a list is searched, a map is not."""
+    item, of = runs
+
+    def member(env: Env) -> bool:
+        what, where = item(env), of(env)
+        if isinstance(where, list):
+            env[BUDGET].spend(len(where) + size(where) // 10)
+        return values.member(what, where)
+
+    return member
 
 
 def logic(left: Eval, right: Eval, *, decides: bool) -> Eval:
@@ -66,6 +89,7 @@ def each(run: Eval, variable: str, element: Type) -> Callable[[Env], tuple[Env, 
         found = run(env)
         if not isinstance(found, (list, dict)):
             raise values.overload()
+        env[BUDGET].spend(len(found))
         items = list(found)
         return {**env, variable: None}, items if convert is None else [convert(i) for i in items]
 
@@ -77,11 +101,15 @@ def each(run: Eval, variable: str, element: Type) -> Callable[[Env], tuple[Env, 
     return named
 
 
-def collect(name: str, each: Callable[[Env], tuple[Env, list[Any]]], bodies: list[Eval]) -> Eval:
+def collect(
+    name: str, each: Callable[[Env], tuple[Env, list[Any]]], bodies: list[Eval], cost: int
+) -> Eval:
     def collect(env: Env) -> list[Any]:
         inner, items = each(env)
+        spend = env[BUDGET].spend
         variable, made = inner.pop("\0"), []
         for item in items:
+            spend(cost)
             inner[variable] = item
             if name == "filter":
                 if truth(bodies[0](inner)):
@@ -95,12 +123,16 @@ def collect(name: str, each: Callable[[Env], tuple[Env, list[Any]]], bodies: lis
     return collect
 
 
-def quantify(name: str, each: Callable[[Env], tuple[Env, list[Any]]], body: Eval) -> Eval:
+def quantify(
+    name: str, each: Callable[[Env], tuple[Env, list[Any]]], body: Eval, cost: int
+) -> Eval:
     def quantify(env: Env) -> bool:
         inner, items = each(env)
+        spend = env[BUDGET].spend
         variable, count = inner.pop("\0"), 0
         failed: EvaluationError | None = None
         for item in items:
+            spend(cost)
             inner[variable] = item
             try:
                 holds = truth(body(inner))

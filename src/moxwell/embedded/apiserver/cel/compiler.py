@@ -9,6 +9,7 @@ from typing import Any
 
 from moxwell.embedded.apiserver.cel import closures, parser, values
 from moxwell.embedded.apiserver.cel.closures import Env, Eval
+from moxwell.embedded.apiserver.cel.cost import BUDGET, ITERATION_COST, MACROS, body_cost, call_cost
 from moxwell.embedded.apiserver.cel.functions import FUNCTIONS, METHODS
 from moxwell.embedded.apiserver.cel.parser import (
     CallNode,
@@ -47,7 +48,6 @@ _ORDER: Mapping[str, Callable[[int], bool]] = {
     ">": lambda c: c > 0,
     ">=": lambda c: c >= 0,
 }
-_MACROS = ("all", "exists", "exists_one", "existsOne", "map", "filter")
 _TYPES = {
     "int": "int",
     "uint": "int",
@@ -145,7 +145,12 @@ class Compiler:
                 raise values.overload()
             if name not in value:
                 raise EvaluationError(f"no such key: {name}")
-            return value[name] if convert is None else convert(value[name])
+            found = value[name]
+            if convert is None:
+                return found
+            if found.__class__ is str:
+                env[BUDGET].spend(len(found) // 10)
+            return convert(found)
 
         return select, below
 
@@ -199,25 +204,31 @@ class Compiler:
         if qualified in FUNCTIONS and not (
             isinstance(call.of, Name) and call.of.name in self._variables
         ):
-            return self._apply(FUNCTIONS[qualified], [self.node(a)[0] for a in call.args])
-        if call.name in _MACROS and len(call.args) >= 2 and isinstance(call.args[0], Name):
+            runs = [self.node(a)[0] for a in call.args]
+            return self._apply(qualified, FUNCTIONS[qualified], runs)
+        if call.name in MACROS and len(call.args) >= 2 and isinstance(call.args[0], Name):
             return self._macro(call, call.args[0].name)
         if call.name in ("optMap", "optFlatMap") and isinstance(call.args[0], Name):
             return self._opt_map(call, call.args[0].name)
         if call.name not in METHODS:
             raise undeclared(call.name)
         target = self.node(call.of)
-        made = self._apply(METHODS[call.name], [target[0], *(self.node(a)[0] for a in call.args)])
+        runs = [target[0], *(self.node(a)[0] for a in call.args)]
+        made = self._apply(call.name, METHODS[call.name], runs)
         if call.name in ("orValue", "value") and target[1].element is not None:
             return made[0], target[1].element
         return made
 
-    def _apply(self, function: tuple[Callable[..., Any], Type], args: list[Eval]) -> Typed:
+    def _apply(
+        self, name: str, function: tuple[Callable[..., Any], Type], args: list[Eval]
+    ) -> Typed:
         run, kind = function
 
         def apply(env: Env) -> Any:
+            values_ = [arg(env) for arg in args]
             try:
-                return run(*[arg(env) for arg in args])
+                env[BUDGET].spend(call_cost(name, values_))
+                return run(*values_)
             except (TypeError, AttributeError):
                 raise values.overload() from None
 
@@ -232,18 +243,17 @@ class Compiler:
         if name in ("&&", "||"):
             return closures.logic(runs[0], runs[1], decides=name == "||"), BOOL
         if name in _ARITHMETIC:
-            return closures.binary(_ARITHMETIC[name], runs), args[0][1] if args[0][
-                1
-            ] != DYN else args[1][1]
+            kind = args[0][1] if args[0][1] != DYN else args[1][1]
+            return closures.charged(_ARITHMETIC[name], runs), kind
         if name in _ORDER:
             test = _ORDER[name]
-            return closures.binary(lambda a, b: test(values.compare(a, b)), runs), BOOL
+            return closures.charged(lambda a, b: test(values.compare(a, b)), runs), BOOL
         simple: dict[str, Typed] = {}
         if name in ("==", "!="):
             same = name == "=="
-            simple[name] = (closures.binary(lambda a, b: values.equal(a, b) is same, runs), BOOL)
+            simple[name] = (closures.charged(lambda a, b: values.equal(a, b) is same, runs), BOOL)
         if name == "in":
-            simple[name] = (closures.binary(values.member, runs), BOOL)
+            simple[name] = (closures.member(runs), BOOL)
         if name == "!":
             simple[name] = (closures.negate(runs[0]), BOOL)
         if name == "neg":
@@ -258,7 +268,7 @@ class Compiler:
             return simple[name]
         if name not in FUNCTIONS:
             raise undeclared(name)
-        return self._apply(FUNCTIONS[name], runs)
+        return self._apply(name, FUNCTIONS[name], runs)
 
     def _has(self, call: CallNode) -> Typed:
         what = call.args[0] if len(call.args) == 1 else None
@@ -283,13 +293,14 @@ class Compiler:
         inside = Compiler({**self._variables, variable: element})
         bodies = [inside.node(arg) for arg in call.args[1:]]
         each = closures.each(run, variable, element)
+        cost = ITERATION_COST + sum(body_cost(arg) for arg in call.args[1:])
         if call.name in ("map", "filter"):
-            return closures.collect(call.name, each, [b for b, _ in bodies]), (
+            return closures.collect(call.name, each, [b for b, _ in bodies], cost), (
                 Type("list", element=bodies[-1][1])
                 if call.name == "map"
                 else Type("list", element=element)
             )
-        return closures.quantify(call.name, each, bodies[0][0]), BOOL
+        return closures.quantify(call.name, each, bodies[0][0], cost), BOOL
 
     def _opt_map(self, call: CallNode, variable: str) -> Typed:
         assert call.of is not None

@@ -24,6 +24,11 @@ _BINARY = {
 }  # fmt: skip
 
 
+MAX_EXPRESSION = 100_000  # characters
+MAX_DIGITS = 66
+MAX_NESTING = 100  # of parentheses, and of the tree; every level costs frames of a bounded stack
+
+
 class CelSyntaxError(Invalid):
     """The expression is not valid CEL or uses an unsupported feature."""
 
@@ -95,7 +100,10 @@ def unescape(body: str) -> str:
     def put(match: "re.Match[str]") -> str:
         what = match[1]
         if what[0] in "xuU":
-            return chr(int(what[1:], 16))
+            code = int(what[1:], 16)
+            if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
+                raise CelSyntaxError(f"invalid unicode code point: {what}")
+            return chr(code)
         return _ESCAPES.get(what, what)
 
     return re.sub(
@@ -115,12 +123,20 @@ class Parser:
     """One expression."""
 
     def __init__(self, text: str) -> None:
+        if len(text) > MAX_EXPRESSION:
+            raise CelSyntaxError(
+                f"expression code point size exceeds limit: size: {len(text)}, limit"
+                f" {MAX_EXPRESSION}"
+            )
         self._tokens, self._at = tokens(text), 0
+        self._nesting = 0
 
     def parse(self) -> Node:
         found = self._ternary()
         if self._peek()[0] != "end":
             raise self._unexpected()
+        if _is_deeper(found, MAX_NESTING):
+            raise CelSyntaxError("max recursion depth exceeded")
         return found
 
     def _peek(self) -> Token:
@@ -147,6 +163,14 @@ class Parser:
         return CelSyntaxError(f"Syntax error: mismatched input '{self._peek()[1] or '<EOF>'}'")
 
     def _ternary(self) -> Node:
+        self._nesting += 1
+        if self._nesting > MAX_NESTING:
+            raise CelSyntaxError(f"expression recursion limit exceeded: {MAX_NESTING}")
+        found = self._conditional()
+        self._nesting -= 1
+        return found
+
+    def _conditional(self) -> Node:
         test = self._binary(1)
         if not self._take("?"):
             return test
@@ -161,18 +185,43 @@ class Parser:
             power = _BINARY.get(op, 0) if kind in ("op", "name") else 0
             if power < level:
                 return left
+            if op in ("&&", "||"):
+                left = self._chain(op, left, power)
+                continue
             self._at += 1
             left = CallNode(op, (left, self._binary(power + 1)))
 
+    def _chain(self, op: str, first: Node, power: int) -> Node:
+        """Parse ``a && b && …`` to a balanced tree, so that long chains are not deep."""
+        terms = [first]
+        while self._take(op):
+            terms.append(self._binary(power + 1))
+        while len(terms) > 1:
+            pairs = [tuple(terms[at : at + 2]) for at in range(0, len(terms), 2)]
+            terms = [CallNode(op, pair) if len(pair) == 2 else pair[0] for pair in pairs]
+        return terms[0]
+
     def _unary(self) -> Node:
-        if self._take("!"):
-            return CallNode("!", (self._unary(),))
-        if self._take("-"):
+        negations = 0
+        while self._take("!"):
+            negations += 1
+        if negations:
             inner = self._unary()
-            if isinstance(inner, Literal) and isinstance(inner.value, (int, float)):
-                return Literal(-inner.value)
-            return CallNode("neg", (inner,))
+            return CallNode("!", (inner,)) if negations % 2 else inner
+        if self._take("-"):
+            return self._negative()
         return self._member(self._primary())
+
+    def _negative(self) -> Node:
+        negations = 1
+        while self._take("-"):
+            negations += 1
+        inner = self._member(self._primary())
+        if negations % 2 == 0:
+            return inner
+        if isinstance(inner, Literal) and isinstance(inner.value, (int, float)):
+            return Literal(-inner.value)
+        return CallNode("neg", (inner,))
 
     def _member(self, of: Node) -> Node:
         while True:
@@ -216,9 +265,9 @@ class Parser:
         kind, text = self._next()
         match kind:
             case "int":
-                return Literal(int(text))
+                return Literal(_integer(text, 10))
             case "hex":
-                return Literal(int(text, 16))
+                return Literal(_integer(text, 16))
             case "float":
                 return Literal(float(text))
             case "text":
@@ -258,6 +307,38 @@ class Parser:
         if self._take("("):
             return CallNode(text, self._arguments(")"))
         return Name(text)
+
+
+def _integer(text: str, base: int) -> int:
+    if len(text) > MAX_DIGITS or (value := int(text, base)) >= 2**64:
+        raise CelSyntaxError("invalid int literal")
+    return value
+
+
+def children(node: Node) -> "Sequence[Node]":
+    """Return the direct children of a node."""
+    match node:
+        case Select(of, _, _):
+            return (of,)
+        case Index(of, at, _):
+            return (of, at)
+        case CallNode(_, args, of):
+            return args if of is None else (of, *args)
+        case ListOf(items):
+            return items
+        case MapOf(pairs):
+            return [part for pair in pairs for part in pair]
+    return ()
+
+
+def _is_deeper(node: Node, limit: int) -> bool:
+    """Report whether a tree is deeper than a limit, without recursion."""
+    level: list[Node] = [node]
+    for _ in range(limit):
+        level = [child for parent in level for child in children(parent)]
+        if not level:
+            return False
+    return True
 
 
 def parse(text: str) -> Node:

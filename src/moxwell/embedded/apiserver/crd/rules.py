@@ -9,13 +9,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from moxwell.embedded.apiserver.cel import compiler, parser, types
-from moxwell.embedded.apiserver.cel.values import NONE, EvaluationError, Optional
+from moxwell.embedded.apiserver.cel.cost import BUDGET, PER_CALL, CostBudget, CostExceeded
+from moxwell.embedded.apiserver.cel.values import NONE, EvaluationError, Optional, overload
 from moxwell.embedded.apiserver.object_cache import encode
-from moxwell.embedded.apiserver.status_errors import ErrorCause
+from moxwell.embedded.apiserver.status_errors import ErrorCause, shortened
 from moxwell.errors import Invalid
 
 Schema = Mapping[str, Any]
-Rules = Callable[[Any, str, list[ErrorCause], Any, bool], None]
+Rules = Callable[[Any, str, list[ErrorCause], Any, bool, CostBudget], None]
 _REASONS = {
     "": "FieldValueInvalid",
     "FieldValueInvalid": "FieldValueInvalid",
@@ -49,16 +50,36 @@ class CompiledRule:
         self.transition = "oldSelf" in parser.names_in(parser.parse(self._text))
 
     def check(
-        self, value: Any, path: str, found: list[ErrorCause], old: Any, has_old: bool
+        self,
+        value: Any,
+        path: str,
+        found: list[ErrorCause],
+        old: Any,
+        has_old: bool,
+        budget: CostBudget,
     ) -> None:
+        """Evaluate the rule; raises ``CostExceeded`` after the error if no other rule may run."""
         if self.transition and not has_old and not self.optional_old:
             return
-        env = {"self": value, "oldSelf": old}
+        call = CostBudget(min(PER_CALL, budget.remaining))
+        env = {"self": value, "oldSelf": old, BUDGET: call}
         if self.optional_old:
             env["oldSelf"] = Optional(True, old) if has_old else NONE
+        start = call.remaining
         try:
-            if self._run(env) is not True:
+            if _evaluate(self._run, env) is not True:
                 found.append(self._cause(self._message_for_env(env), path, _format_value(value)))
+            budget.remaining -= start - call.remaining
+        except CostExceeded as exceeded:
+            text = (
+                f"'{exceeded}': no further validation rules will be run due to call cost exceeds"
+                f" limit for rule: {self._text}"
+                if start == PER_CALL
+                else "validation failed due to running out of cost budget, no further validation"
+                " rules will be run"
+            )
+            found.append(self._cause(text, path, f'"{self._format_value}": '))
+            raise
         except EvaluationError as failed:
             if str(failed).startswith("no such overload"):
                 text = (
@@ -73,7 +94,7 @@ class CompiledRule:
     def _message_for_env(self, env: dict[str, Any]) -> str:
         if self._message is not None:
             try:
-                text = self._message(env)
+                text = _evaluate(self._message, env)
             except EvaluationError:
                 text = ""
             if isinstance(text, str) and text.strip() and "\n" not in text:
@@ -91,6 +112,16 @@ class CompiledRule:
         }.get(reason, f"Invalid value: {shown_value}{text}")
         where = where.removeprefix(".") if not path else where
         return ErrorCause(reason, shown, where or "<nil>")
+
+
+def _evaluate(run: Callable[[dict[str, Any]], Any], env: dict[str, Any]) -> Any:
+    """Evaluate; what Python cannot compute or compare is an error of the expression."""
+    try:
+        return run(env)
+    except TypeError:
+        raise overload() from None
+    except (ArithmeticError, ValueError, LookupError) as error:
+        raise EvaluationError(shortened(str(error))) from None
 
 
 def _format_value(value: Any) -> str:
@@ -121,11 +152,18 @@ def compile_rules(schema: Schema, *, root: bool = False) -> Rules | None:
     rules = [CompiledRule(rule, kind, shown) for rule in given]
     convert = kind.convert
 
-    def check(value: Any, path: str, found: list[ErrorCause], old: Any, has_old: bool) -> None:
+    def check(
+        value: Any,
+        path: str,
+        found: list[ErrorCause],
+        old: Any,
+        has_old: bool,
+        budget: CostBudget,
+    ) -> None:
         if convert is not None:
             value = convert(value)
             old = convert(old) if has_old else old
         for rule in rules:
-            rule.check(value, path, found, old, has_old)
+            rule.check(value, path, found, old, has_old, budget)
 
     return check

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from moxwell.embedded.apiserver import jsonpath, regex
-from moxwell.embedded.apiserver.crd import composition, validation
+from moxwell.embedded.apiserver.crd import composition, rule_costs, validation
 from moxwell.embedded.apiserver.crd.rules import InvalidRule, compile_rules
 from moxwell.embedded.apiserver.metadata import LABEL_1035_TEXT
 from moxwell.embedded.apiserver.object_cache import encode
@@ -131,6 +131,7 @@ def _version(version: Object, at: int, *, alone: bool) -> list[ErrorCause]:
     _node(schema, place, found, root=True)
     if not found:
         _rules(schema, place, found, root=True)
+        found += rule_costs.causes(schema, place)
         _defaults(schema, place, found)
     return found + _columns(version, at) + _scale(version, at)
 

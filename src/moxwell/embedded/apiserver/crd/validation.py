@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from moxwell.embedded.apiserver import regex
+from moxwell.embedded.apiserver.cel.cost import PER_OBJECT, CostBudget, CostExceeded
 from moxwell.embedded.apiserver.crd import composition, formats
 from moxwell.embedded.apiserver.crd.composition import MISSING, NOWHERE, Check, Test, shown, wrong
 from moxwell.embedded.apiserver.crd.rules import Rules, compile_rules
@@ -36,8 +37,14 @@ class ValidationErrors(list[ErrorCause]):
             )
             self.append(ErrorCause("FieldValueInvalid", text, NOWHERE))
             return
+        budget = CostBudget(PER_OBJECT)
         for rules, value, path, old in self.later:
-            rules(value, path, self, None if old is MISSING else old, old is not MISSING)
+            try:
+                rules(
+                    value, path, self, None if old is MISSING else old, old is not MISSING, budget
+                )
+            except CostExceeded:
+                return  # the last error says that the other rules are not run
 
 
 _BLOCKING = frozenset(
