@@ -34,7 +34,7 @@ async def run(options: LaunchOptions, environ: Mapping[str, str], *, supervisor:
         state.withdraw()  # a child that crashed has left it
     else:
         state.acquire()
-    logging.configure(form="console")
+    logging.configure(form="console", rotate=state.log)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -3,19 +3,23 @@ Configures structlog: one line per event, with the controller, key and pass boun
 
 ``configure`` is called by ``app`` only. Every value passes through ``scrub``, which replaces values
 under secret-like names and texts that look like tokens or private keys. It is a safety net; nothing
-may log a secret in the first place.
+may log a secret in the first place. Every value is shortened, so that no input makes a long line.
 """
 
-import logging
+import logging as stdlib_logging
 import re
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal, TextIO, cast
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from moxwell.runtime.log_rotation import RotatingStream
+
 HIDDEN = "***"
+MAX_VALUE, MAX_TRACEBACK = 2_000, 8_000  # characters
 _NAMES = re.compile(
     r"(?i)(secret|password|passwd|token|ticket|csrf|authorization|cookie|private.?key|kubeconfig"
     r"|api.?key|credential|user.?data|cloud.?init)"
@@ -55,6 +59,33 @@ def scrub(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
     return {name: scrub_value(name, value) for name, value in event.items()}
 
 
+def shorten(value: Any) -> Any:
+    """``value`` if its text is short, else the beginning of its text."""
+    if isinstance(value, bool | int | float | None):
+        return value
+    text = value if isinstance(value, str) else repr(value)
+    if len(text) <= MAX_VALUE:
+        return value
+    return f"{text[:MAX_VALUE]}... ({len(text)} characters)"
+
+
+def bound(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """The structlog processor that shortens every value of a line; a traceback keeps its end."""
+    trace = event.pop("exception", None)
+    made = {name: shorten(value) for name, value in event.items()}
+    if trace is not None:
+        made["exception"] = str(trace)[-MAX_TRACEBACK:]
+    return made
+
+
+class ForwardingHandler(stdlib_logging.Handler):
+    """Forwards the messages of libraries to structlog, so that they are scrubbed and bounded."""
+
+    def emit(self, record: stdlib_logging.LogRecord) -> None:
+        log = structlog.get_logger(record.name)
+        log.log(record.levelno, record.getMessage(), exc_info=record.exc_info or None)
+
+
 class LossyStream:
     """A stream that drops a line when the write fails, for example on a full disk."""
 
@@ -77,19 +108,29 @@ class LossyStream:
 
 
 def configure(
-    *, form: Literal["json", "console"] = "json", level: str = "info", stream: TextIO | None = None
+    *,
+    form: Literal["json", "console"] = "json",
+    level: str = "info",
+    stream: TextIO | None = None,
+    rotate: Path | None = None,
 ) -> None:
-    """Configure structlog for the process: JSON or console."""
+    """
+    Configure structlog and the log of libraries for the process: JSON or console.
+
+    ``rotate`` is the file behind standard error, if this process rotates it.
+    """
     out = stream or sys.stderr
-    last: list[Processor]
+    colors = out.isatty()
+    if rotate is not None:
+        out = cast(TextIO, RotatingStream(out, rotate))
+    last: list[Processor] = [structlog.processors.format_exc_info, scrub, bound]
     if form == "json":
-        last = [structlog.processors.format_exc_info, scrub, structlog.processors.JSONRenderer()]
+        last.append(structlog.processors.JSONRenderer())
     else:
-        last = [
-            structlog.processors.format_exc_info,
-            scrub,
-            structlog.dev.ConsoleRenderer(colors=out.isatty()),
-        ]
+        last.append(structlog.dev.ConsoleRenderer(colors=colors))
+    stdlib_logging.basicConfig(
+        handlers=[ForwardingHandler()], level=stdlib_logging.WARNING, force=True
+    )
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -98,7 +139,7 @@ def configure(
             structlog.processors.StackInfoRenderer(),
             *last,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
+        wrapper_class=structlog.make_filtering_bound_logger(stdlib_logging.getLevelName(level.upper())),
         logger_factory=structlog.PrintLoggerFactory(cast(TextIO, LossyStream(out))),
         cache_logger_on_first_use=False,
     )

@@ -6,6 +6,7 @@ needs its cookie or the bearer token; the static files need neither. Requests wi
 header are refused, which prevents DNS rebinding.
 """
 
+import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from moxwell.web.change_log import ChangeLog, RecordChange, Snapshot
 from moxwell.web.sessions import Sessions, cookie_name
 
 KEEPALIVE_SECONDS = 15
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
 _POLICY = "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'"
 
 _SECURITY = {
@@ -61,21 +63,11 @@ class Dashboard:
         app.router.add_post("/api/do/{action}", self._act)
         app.router.add_get("/static/{name}", self._static)
         app.router.add_get("/{page:.*}", self._page)
+        app.on_response_prepare.append(_add_security_headers)
         return app
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        try:
-            response = await self._checked(request, handler)
-        except web.HTTPException as error:
-            error.headers.update(_SECURITY)
-            raise
-        if not response.prepared:
-            for name, value in _SECURITY.items():
-                response.headers.setdefault(name, value)
-        return response
-
-    async def _checked(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.host.rsplit(":", 1)[0].strip("[]") not in self._hosts:
             raise web.HTTPMisdirectedRequest(text="This server does not serve that host name.\n")
         if request.path.startswith("/api/") and not self._sessions.authenticates(request):
@@ -115,7 +107,7 @@ class Dashboard:
             headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"}
         )
         last = request.headers.get("Last-Event-ID") or request.query.get("after") or "-1"
-        number = int(last) if last.lstrip("-").isdigit() else -1
+        number = int(last) if _NUMBER.fullmatch(last) else -1
         with suppress(ConnectionError):  # the browser closed the connection
             await response.prepare(request)
             async with aclosing(self._change_log.follow(number)) as changes:
@@ -169,6 +161,12 @@ def _static_files() -> list[Any]:
     root = resources.files("moxwell.web") / "static"
     folders = [root, root / "css", root / "js"]
     return [item for folder in folders for item in folder.iterdir() if item.is_file()]
+
+
+async def _add_security_headers(request: web.Request, response: web.StreamResponse) -> None:
+    """Add the headers to every response: pages, streams, refusals and unexpected errors."""
+    for name, value in _SECURITY.items():
+        response.headers.setdefault(name, value)
 
 
 def _parse_time(text: str) -> datetime:

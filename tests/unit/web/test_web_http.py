@@ -133,3 +133,31 @@ async def test_a_stream_goes_on_from_where_it_was_left() -> None:
             first = await answer.content.readuntil(b"\n\n")
         answer.close()
         assert first.startswith(b"id: 3\nevent: change")
+
+
+@pytest.mark.parametrize(
+    "path, host",
+    [
+        pytest.param("/", "127.0.0.1", id="a page"),
+        pytest.param("/static/nothing.js", "127.0.0.1", id="no such file"),
+        pytest.param("/api/state", "127.0.0.1", id="no session"),
+        pytest.param("/", "evil.example", id="another host"),
+    ],
+)
+async def test_every_answer_has_security_headers(path: str, host: str) -> None:
+    async with (
+        served(ChangeLog(NOW), Sessions("key")) as (client, base),
+        client.get(f"{base}{path}", headers={"Host": host}) as answer,
+    ):
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
+
+
+async def test_a_stream_accepts_any_last_event() -> None:
+    headers = {"Authorization": "Bearer key", "Last-Event-ID": "\u00b2"}
+    async with (
+        served(ChangeLog(NOW), Sessions("key")) as (client, base),
+        client.get(f"{base}/api/stream", headers=headers) as answer,
+    ):
+        assert answer.status == 200
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
