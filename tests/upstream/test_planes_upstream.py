@@ -7,6 +7,7 @@ import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from moxwell.clock import SystemClock
 from moxwell.embedded.clusterapi.tenantcontrolplane.plan import HostedControlPlane
 from moxwell.embedded.controlplanes.binaries.control_planes import BinaryControlPlanes
 from moxwell.embedded.controlplanes.binaries.etcd import prefix_of
+from moxwell.embedded.controlplanes.binaries.etcd_backups import EtcdBackups
 from moxwell.embedded.controlplanes.binaries.etcd_client import EtcdClient, EtcdDenied
 from moxwell.embedded.controlplanes.binaries.installed import (
     InstalledReleases,
@@ -134,6 +136,16 @@ async def test_a_tenant_cannot_reach_into_another_ones_prefix(stage: Stage, root
             await etcd.add_user("uid-x")
         with pytest.raises(EtcdDenied):
             await etcd.users()
+
+
+async def test_a_snapshot_of_etcd_is_complete(stage: Stage, root: Path) -> None:
+    """The file is a database and its checksum, which ``etcdutl snapshot restore`` requires."""
+    await stage.up(stage.spec("a"))
+    made = await EtcdBackups(planes(stage).etcd, SystemClock()).make()
+    data = made.path.read_bytes()
+    assert made.revision > 1
+    assert len(data) % 512 == 32
+    assert sha256(data[:-32]).digest() == data[-32:]
 
 
 async def test_etcd_hears_nobody_without_its_certificate(stage: Stage, root: Path) -> None:

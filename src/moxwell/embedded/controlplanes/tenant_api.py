@@ -9,6 +9,7 @@ from moxwell.embedded.apiserver.audit.audit_log import open_audit
 from moxwell.embedded.apiserver.encryption.envelope import open_encryption
 from moxwell.embedded.apiserver.http import HttpServer
 from moxwell.embedded.apiserver.server import EmbeddedApiServer
+from moxwell.embedded.apiserver.storage.settings import StorageSettings
 from moxwell.embedded.clusterapi.tenantcontrolplane.plan import HostedControlPlaneSpec
 from moxwell.embedded.controllermanager import setup as controllermanager
 from moxwell.embedded.controlplanes import kubeadm_objects
@@ -20,6 +21,7 @@ from moxwell.runtime.manager import Manager, Runtime, assemble
 from moxwell.runtime.settings import ManagerSettings
 
 Extend = Callable[[Runtime], object]
+TENANT_QUOTA_BYTES = 256 << 20  # all objects are in memory too, which is limited per process
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class TenantApi:
         authority = CertificateAuthority(folder / "pki", clock.now)
         store = EmbeddedApiServer(
             path=folder / "store.db",
+            storage=StorageSettings(quota_bytes=TENANT_QUOTA_BYTES),
             encryption=open_encryption(folder / "keys", clock.now()),
             audit=open_audit(folder, clock),
             clock=clock,

@@ -1,9 +1,11 @@
 """The etcd client against a fake server, and the generated messages against their proto file."""
 
+import itertools
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,17 @@ async def etcd(answers: Answers) -> AsyncIterator[tuple[EtcdClient, list[tuple[s
 
 
 def _handler(method: Any, answers: Answers, requests: list[tuple[str, Any]]) -> Any:
+    async def stream(request: Any, context: Any) -> AsyncIterator[Any]:
+        for part in answers.get(method.name, ()):
+            yield part
+
+    if method.server_streaming:
+        return grpc.unary_stream_rpc_method_handler(
+            stream,
+            GetMessageClass(method.input_type).FromString,
+            GetMessageClass(method.output_type).SerializeToString,
+        )
+
     async def answer(request: Any, context: Any) -> Any:
         requests.append((method.name, request))
         found = answers.get(method.name, GetMessageClass(method.output_type)())
@@ -137,6 +150,35 @@ async def test_a_server_that_does_not_listen_is_unreachable() -> None:
     async with client as connected:
         with pytest.raises(Unreachable, match="etcd does not answer"):
             await connected.probe()
+
+
+def snapshot_parts(content: bytes, checksum: bytes) -> list[Any]:
+    """A snapshot as etcd streams it, with a part boundary inside the checksum."""
+    data = content + checksum
+    cuts = (0, 10, len(content), len(content) + 5, len(data))
+    return [rpc.SnapshotResponse(blob=data[a:b]) for a, b in itertools.pairwise(cuts)]
+
+
+async def test_a_snapshot_is_written_with_its_checksum(tmp_path: Path) -> None:
+    content = bytes(range(256)) * 4
+    parts = snapshot_parts(content, sha256(content).digest())
+    async with etcd({"Snapshot": parts}) as (client, _):
+        await client.snapshot(tmp_path / "db")
+    assert (tmp_path / "db").read_bytes() == content + sha256(content).digest()
+    assert (tmp_path / "db").stat().st_mode & 0o777 == 0o600
+
+
+async def test_the_revision_is_that_of_the_header() -> None:
+    answer = rpc.RangeResponse(header=rpc.ResponseHeader(revision=42))
+    async with etcd({"Range": answer}) as (client, _):
+        assert await client.revision() == 42
+
+
+@pytest.mark.parametrize("parts", [[], snapshot_parts(b"content" * 9, b"x" * 32)])
+async def test_an_incomplete_snapshot_is_an_error(tmp_path: Path, parts: list[Any]) -> None:
+    async with etcd({"Snapshot": parts}) as (client, _):
+        with pytest.raises(EtcdBusy, match="incomplete"):
+            await client.snapshot(tmp_path / "db")
 
 
 def test_the_generated_messages_are_those_of_the_proto_file(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from moxwell.embedded.clusterapi.tenantcontrolplane.plan import (
 from moxwell.embedded.controlplanes import kubeadm_objects
 from moxwell.embedded.controlplanes.binaries import csr_approval
 from moxwell.embedded.controlplanes.binaries.etcd import SharedEtcd, prefix_of
+from moxwell.embedded.controlplanes.binaries.etcd_backups import EtcdBackups
 from moxwell.embedded.controlplanes.binaries.flags import TenantLayout
 from moxwell.embedded.controlplanes.binaries.installed import (
     InstalledReleases,
@@ -86,7 +87,11 @@ class BinaryControlPlanes:
 
     async def run(self) -> None:
         """Own all tasks until cancelled, then stop every program."""
-        await self._tasks.run(self._stop_all)
+        backups = asyncio.create_task(EtcdBackups(self.etcd, self._clock).run())
+        try:
+            await self._tasks.run(self._stop_all)
+        finally:
+            await task_group.cancel(backups)
 
     async def _stop_all(self) -> None:
         await self._controllers.stop_all()

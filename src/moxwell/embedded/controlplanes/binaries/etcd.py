@@ -59,6 +59,11 @@ class SharedEtcd:
         return self.folder / "etcd"
 
     @property
+    def is_running(self) -> bool:
+        """Whether its process has been started and authentication is enabled."""
+        return self._auth_enabled and self._supervisor.has(self.key)
+
+    @property
     def ca(self) -> KeyPair:
         """The CA of the client certificates."""
         return self._certificates.ca("ca", "moxwell-etcd")

@@ -1,10 +1,13 @@
 """
-Calls etcd over gRPC: creates users and roles, grants permissions, deletes a prefix.
+Calls etcd over gRPC: users and roles, permissions, deletion of a prefix, snapshots.
 
 The client certificate authenticates: its common name is the etcd user. Creating what exists and
 deleting what does not exist succeed.
 """
 
+import os
+from hashlib import sha256
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -17,6 +20,8 @@ from moxwell.embedded.controlplanes.binaries.etcd_wire import etcd_rpc_pb2 as rp
 from moxwell.errors import Denied, Retryable, Unreachable
 
 CALL_SECONDS = 10.0
+SNAPSHOT_SECONDS = 600.0
+HASH_BYTES = 32
 _EXISTS, _NOT_FOUND = "already exists", "not found"
 
 
@@ -89,6 +94,39 @@ class EtcdClient:
         """Whether etcd checks the permissions of users."""
         status = await self._auth("AuthStatus", rpc.AuthStatusRequest())
         return bool(status.enabled)
+
+    async def revision(self) -> int:
+        """The current revision of etcd."""
+        request = rpc.RangeRequest(key=b"\0moxwell", limit=1)
+        return int((await self._call("KV", "Range", request)).header.revision)
+
+    async def snapshot(self, target: Path) -> None:
+        """
+        Write a snapshot to a new file, as ``etcdctl snapshot save`` does.
+
+        etcd sends the SHA-256 of the content after it; the file ends with it.
+        """
+        descriptor = rpc.DESCRIPTOR.services_by_name["Maintenance"].methods_by_name["Snapshot"]
+        call = self._channel.unary_stream(
+            f"/{descriptor.containing_service.full_name}/Snapshot",
+            rpc.SnapshotRequest.SerializeToString,
+            rpc.SnapshotResponse.FromString,
+        )
+        target.unlink(missing_ok=True)  # noqa: ASYNC240  a local file
+        tail, content = b"", sha256()
+        with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            try:
+                async for part in call(rpc.SnapshotRequest(), timeout=SNAPSHOT_SECONDS):
+                    file.write(part.blob)
+                    seen = tail + part.blob
+                    content.update(seen[:-HASH_BYTES])
+                    tail = seen[-HASH_BYTES:]
+            except grpc.aio.AioRpcError as error:
+                raise _translate(error) from error
+            file.flush()
+            os.fsync(file.fileno())
+        if tail != content.digest():
+            raise EtcdBusy("the snapshot of etcd is incomplete: its checksum differs")
 
     # Users and roles
 
