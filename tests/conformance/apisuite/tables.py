@@ -24,6 +24,7 @@ HTTP = (
     "access",
     "escalation",
     "kubelets",
+    "limits",
     "randomized",
     "unsupported",
 )

@@ -21,6 +21,7 @@ from moxwell.errors import Invalid
 
 _TAG = "tag:yaml.org,2002:"
 MAX_DIGITS = 64  # of an integer in another base
+_SHORT_BOOLEANS = {"y": True, "Y": True, "n": False, "N": False}  # as in go-yaml
 _MERGE = object()  # the key <<
 _LOWEST_DECODED, _HIGHEST_DECODED = 400_000, 4_000_000  # go-yaml's bounds of the alias ratio
 
@@ -135,6 +136,8 @@ class _Builder:
         tag = event.tag
         if tag is None or tag == "!":
             tag = self._resolve(yaml.ScalarNode, event.value, event.implicit)
+            if event.implicit[0] and event.value in _SHORT_BOOLEANS:
+                return _SHORT_BOOLEANS[event.value]
         if tag == _TAG + "merge":
             in_mapping = self._stack and self._stack[-1].container.__class__ is dict
             return _MERGE if in_mapping and not self._stack[-1].has_key else event.value
