@@ -6,16 +6,14 @@ documentation (``user-data``, ``meta-data``, ``network-config``). Raises ``Inval
 message that a boot log would show.
 """
 
-import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
-from pycdlib import PyCdlib
-from pycdlib.pycdlibexception import PyCdlibException
 
 from moxwell.errors import Invalid
+from moxwell.lab.guests.iso_reader import read_iso
 
 LABELS = ("CIDATA", "CONFIG-2")
 
@@ -47,35 +45,10 @@ def read_config_drive(image: bytes) -> ConfigDrive:
 
 
 def _files(image: bytes) -> dict[str, bytes]:
-    disc = PyCdlib()
-    try:
-        disc.open_fp(io.BytesIO(image))
-    except PyCdlibException as error:
-        raise Invalid(f"the medium is not an ISO 9660 image: {error}") from error
-    try:
-        label = disc.pvd.volume_identifier.decode().strip().upper()
-        if label not in LABELS:
-            raise Invalid(f"the medium is labelled {label!r}, not cidata")
-        return dict(_walk(disc))
-    finally:
-        disc.close()
-
-
-def _walk(disc: Any) -> list[tuple[str, bytes]]:
-    found = []
-    facade = "rr_path" if disc.has_rock_ridge() else "iso_path"
-    for child in disc.list_children(**{facade: "/"}):
-        if child is None or not child.is_file():
-            continue
-        name = child.rock_ridge.name().decode() if facade == "rr_path" else _plain(child)
-        out = io.BytesIO()
-        disc.get_file_from_iso_fp(out, **{facade: f"/{name}"})
-        found.append((name, out.getvalue()))
-    return found
-
-
-def _plain(child: Any) -> str:
-    return str(child.file_identifier().decode()).split(";")[0].rstrip(".").lower()
+    label, files = read_iso(image)
+    if label.upper() not in LABELS:
+        raise Invalid(f"the medium is labelled {label.upper()!r}, not cidata")
+    return files
 
 
 def yaml_error(what: str, error: yaml.YAMLError) -> Invalid:

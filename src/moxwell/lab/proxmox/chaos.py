@@ -11,12 +11,21 @@ from typing import Any
 
 from moxwell.errors import Invalid, Missing
 from moxwell.lab.proxmox import pvestatd
+from moxwell.lab.proxmox.config_schema.formats import words
 from moxwell.lab.proxmox.ha import manager as ha_manager
 from moxwell.lab.proxmox.qemu import open_volumes
 from moxwell.lab.proxmox.request_context import RegionRuntime
 from moxwell.lab.proxmox.state import RegionPace, SimGuest, SimRegion
 
 Args = dict[str, Any]
+
+
+QEMU_STATUS = frozenset(
+    words(
+        "colo debug finish-migrate guest-panicked inmigrate internal-error io-error paused"
+        " postmigrate prelaunch restore-vm running save-vm shutdown suspended watchdog"
+    )
+)
 
 
 def _guest(region: SimRegion, args: Args) -> SimGuest:
@@ -182,6 +191,25 @@ def wake_agent(runtime: RegionRuntime, args: Args) -> None:
     runtime.silent_agents.discard(int(args.get("vmid", 0)))
 
 
+def set_load(runtime: RegionRuntime, args: Args) -> None:
+    """Set how much of its CPUs and memory a guest uses (0 to 1)."""
+    guest = _guest(runtime.region, args)
+    for name in ("cpu", "memory"):
+        if name in args:
+            setattr(guest, f"{name}_load", min(max(float(args[name]), 0.0), 1.0))
+    runtime.mark_changed(guest.vmid)
+
+
+def set_status(runtime: RegionRuntime, args: Args) -> None:
+    """Set the status of QEMU (paused, internal-error, io-error, ...); "" means running again."""
+    guest, word = _guest(runtime.region, args), str(args.get("status", ""))
+    if word and word not in QEMU_STATUS:
+        raise Invalid(f"unknown status {word!r}; known are {', '.join(sorted(QEMU_STATUS))}")
+    guest.paused = word == "paused"
+    guest.fault_status = "" if word in ("paused", "running") else word
+    runtime.mark_changed(guest.vmid)
+
+
 def stale(runtime: RegionRuntime, args: Args) -> None:
     """Stop pvestatd updates for some seconds."""
     runtime.region.status_updated_at = runtime.now() + float(args.get("seconds", 60))
@@ -211,6 +239,8 @@ ACTIONS: dict[str, Callable[[RegionRuntime, Args], None]] = {
     "stop-guest": stop_guest,
     "silence-agent": silence_agent,
     "wake-agent": wake_agent,
+    "load": set_load,
+    "qemu-status": set_status,
     "stale": stale,
     "pace": pace,
 }

@@ -4,7 +4,7 @@ from moxwell.lab.proxmox.cluster import digest_of, version
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.config_schema.params import DIGEST, NODE
 from moxwell.lab.proxmox.request_context import PveCall
-from moxwell.lab.proxmox.resources import memory_in_use, node_rows
+from moxwell.lab.proxmox.resources import cpu_in_use, memory_in_use, node_rows
 from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import anyone, perm
 from moxwell.lab.proxmox.state import Row, SimHost
@@ -18,11 +18,11 @@ def node_status(call: PveCall) -> Row:
     host, region = call.host, call.region
     memory = {"total": host.memory, "used": memory_in_use(region)[host.name]}
     memory["free"] = host.memory - memory["used"]
-    root_used = host.root // 10
+    root_used, cpu = host.root // 10, cpu_in_use(region, host)
     row: Row = {
         "uptime": int(call.now() - host.boot),
-        "loadavg": ["0.10", "0.12", "0.09"],
-        "cpu": 0.05,
+        "loadavg": [f"{cpu * host.cpus:.2f}"] * 3,
+        "cpu": cpu,
         "wait": 0,
         "idle": 0,
         "kversion": "Linux 6.8.12-pve #1 SMP simulated",

@@ -99,8 +99,8 @@ def guest_row(guest: SimGuest, statd: StatdStatus | None, now: float, status_val
             "maxmem": statd.maxmem,
             "maxdisk": statd.maxdisk,
             "uptime": max(int(now - started), 0) if started else 0,
-            "cpu": 0.01 if started else 0,
-            "mem": statd.maxmem // 2 if started else 0,
+            "cpu": statd.cpu_load if started else 0,
+            "mem": int(statd.maxmem * statd.memory_load) if started else 0,
             **_NO_USAGE,
         }
     conf = guest.conf
@@ -134,17 +134,28 @@ def node_row(call: PveCall, host: SimHost, used: dict[str, int], *, full: bool =
         return row
     row |= {"maxcpu": host.cpus, "maxmem": host.memory, "maxdisk": host.root}
     if host.online:
-        row |= {"cpu": 0.05, "mem": used[host.name], "disk": host.root // 10}
+        row |= {"cpu": cpu_in_use(call.region, host), "mem": used[host.name]}
+        row["disk"] = host.root // 10
         row["uptime"] = int(call.now() - host.boot)
     return row
 
 
+def cpu_in_use(region: SimRegion, host: SimHost) -> float:
+    """The share of a host's CPUs in use: its own part, and what its running guests use."""
+    guests = (s for s in region.statd_status.values() if s.started and s.node == host.name)
+    used = sum(statd.cpu_load * statd.maxcpu for statd in guests)
+    return round(min(_OWN_CPU + used / host.cpus, 1.0), 6)
+
+
+_OWN_CPU = 0.02
+
+
 def memory_in_use(region: SimRegion) -> dict[str, int]:
-    """Memory in use per host: its own, and half of the maximum of its running guests."""
+    """Memory in use per host: its own, and what its running guests use."""
     used = dict.fromkeys(region.hosts, 1 << 30)
     for statd in region.statd_status.values():
         if statd.started and statd.node in used:
-            used[statd.node] += statd.maxmem // 2
+            used[statd.node] += int(statd.maxmem * statd.memory_load)
     return {name: min(used[name], host.memory) for name, host in region.hosts.items()}
 
 

@@ -14,8 +14,8 @@ from typing import Any
 from moxwell.lab.proxmox import endpoints
 from moxwell.lab.proxmox.errors import forbidden
 from moxwell.lab.proxmox.request_context import PveCall
-from moxwell.lab.proxmox.route import ApiRoute, Params, RouteTable
-from moxwell.lab.proxmox.route_permissions import by_schema
+from moxwell.lab.proxmox.route import ApiRoute, Handler, Params, RouteTable
+from moxwell.lab.proxmox.route_permissions import by_schema, fill
 from moxwell.lab.proxmox.schema.catalog import ApiCatalog, MethodFacts, catalog, template
 
 
@@ -51,7 +51,9 @@ def with_schema(route: ApiRoute, facts: MethodFacts | None, major: int) -> ApiRo
 
 def _from_schema(facts: MethodFacts, schema: ApiCatalog) -> ApiRoute:
     names = schema.children(facts.path) if facts.method == "GET" and facts.index else []
-    handler = partial(_index, facts.index or "", tuple(names)) if names else _refuse
+    handler: Handler = partial(_refuse, facts.refusal)
+    if names:
+        handler = partial(_index, facts.index or "", tuple(names))
     return ApiRoute(
         facts.method,
         facts.path,
@@ -69,5 +71,5 @@ def _index(key: str, names: tuple[str, ...], call: PveCall) -> list[dict[str, An
     return [{key: name} for name in names]
 
 
-def _refuse(call: PveCall) -> None:
-    raise forbidden()
+def _refuse(privilege: str, call: PveCall) -> None:
+    raise forbidden(fill(privilege, call))

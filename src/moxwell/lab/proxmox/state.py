@@ -166,6 +166,8 @@ class SimGuest:
         default_factory=dict
     )  # values that the cloud-init drive still has, and failed hotplugs
     incarnation: int = 0  # differs when a VMID is reused
+    cpu_load: float = 0.01  # share of its vCPUs that the guest uses
+    memory_load: float = 0.5  # share of its memory that the guest uses
     fault_status: str = ""  # a status of QEMU that a fault sets: internal-error, io-error, ...
 
     @property
@@ -322,6 +324,8 @@ class StatdStatus:
     maxdisk: int = 0
     started: float = 0.0
     lock: str | None = None
+    cpu_load: float = 0.01
+    memory_load: float = 0.5
 
 
 @dataclass(slots=True)

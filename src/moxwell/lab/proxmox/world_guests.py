@@ -9,7 +9,8 @@ import re
 from uuid import UUID, uuid5
 
 from moxwell.lab.proxmox import pvestatd
-from moxwell.lab.proxmox.state import Conf, SimGuest, SimRegion, SimVolume
+from moxwell.lab.proxmox.config_schema import ct, vm
+from moxwell.lab.proxmox.state import Conf, SimGuest, SimRegion, SimVolume, Value
 from moxwell.lab.proxmox.yaml_tree import YamlTree
 
 _DRIVE = re.compile(r"^(ide|sata|scsi|virtio|efidisk|tpmstate|unused|mp)\d+$|^rootfs$")
@@ -25,18 +26,31 @@ def read_guest(tree: YamlTree, region: SimRegion, now: float) -> SimGuest:
         raise tree.get("node").error(f"node '{node}' does not exist")
     guest = SimGuest(vmid, tree.choice("type", ("qemu", "lxc"), "qemu"), node)
     guest.incarnation = region.next_number()
-    guest.conf = _conf(tree, guest, now)
+    guest.conf = _conf(tree, guest, now, region.major)
     for key, value in guest.conf.items():
         if _DRIVE.match(key):
             _drive(tree, region, guest, str(value), now)
     guest.running = tree.boolean("running", False)
+    guest.cpu_load = tree.number("cpu_load", guest.cpu_load)
+    guest.memory_load = tree.number("memory_load", guest.memory_load)
     if guest.running:
         guest.started, guest.pid, guest.live = now, region.next_number(), dict(guest.conf)
     tree.done()
     return guest
 
 
-def _conf(tree: YamlTree, guest: SimGuest, now: float) -> Conf:
+def _as_served(key: str, value: Value, guest: SimGuest, major: int) -> Value:
+    """PVE serves numbers only for options that are integers or booleans: ``agent: 1`` is text."""
+    options = vm.options(major) if guest.kind == "qemu" else ct.options(major)
+    kind = options[key].type if key in options else "string"
+    if kind in ("integer", "boolean") and not isinstance(value, str):
+        return int(value)
+    if kind in ("integer", "boolean") and str(value).lstrip("-").isdigit():
+        return int(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _conf(tree: YamlTree, guest: SimGuest, now: float, major: int) -> Conf:
     conf: Conf = {}
     config = tree.find("config")
     for key, entry in config.fields() if config is not None else ():
@@ -45,7 +59,7 @@ def _conf(tree: YamlTree, guest: SimGuest, now: float) -> Conf:
             value = int(value)
         if not isinstance(value, str | int | float):
             raise entry.error("must be a string or a number")
-        conf[key] = str(value) if key == "memory" else value
+        conf[key] = _as_served(key, value, guest, major)
     name = tree.text("name", "")
     if name:
         conf["name" if guest.kind == "qemu" else "hostname"] = name

@@ -206,7 +206,7 @@ async def ask_agent(
     """Run a guest agent command; without an agent, waits for the timeout."""
     runtime = call.runtime
     try:
-        if not guest.booted or guest.paused or guest.vmid in runtime.silent_agents:
+        if not guest.booted or guest.status_word or guest.vmid in runtime.silent_agents:
             raise GuestAgentNotRunning
         return await runtime.guest_os.agent(start.guest_vm(runtime, guest), command, args or {})
     except (GuestAgentNotRunning, Unreachable) as problem:

@@ -69,12 +69,13 @@ def _live(call: PveCall, guest: SimGuest, maxmem: int) -> Row:
     found: Row = {
         "pid": guest.pid,
         "uptime": max(int(call.now() - guest.started), 0),
-        "mem": maxmem // 4,
+        "cpu": guest.cpu_load,
+        "mem": int(maxmem * guest.memory_load),
         "diskread": 0,
         "diskwrite": 0,
     }
     if call.major >= 9:
-        found["memhost"] = maxmem // 4
+        found["memhost"] = int(maxmem * guest.memory_load)
         for feature_name in ("cpu", "io", "memory"):
             found |= {f"pressure{feature_name}{kind}": 0 for kind in ("some", "full")}
     return found

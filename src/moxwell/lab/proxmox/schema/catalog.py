@@ -15,7 +15,7 @@ import msgspec
 
 from moxwell.lab.proxmox.route import Check, Params
 from moxwell.lab.proxmox.schema.parameters import build_params
-from moxwell.lab.proxmox.schema.permission_rules import build_check
+from moxwell.lab.proxmox.schema.permission_rules import build_check, refusal
 
 MAJORS = (8, 9)
 _PLACE = re.compile(r"\{[^}]*\}")
@@ -33,6 +33,7 @@ class MethodFacts:
     tokens: bool
     extra: bool
     proxied: bool
+    refusal: str  # what a caller without privileges is told
     index: str | None  # the key of the names that an index lists
 
 
@@ -81,6 +82,7 @@ class ApiCatalog:
             tokens=bool(facts.get("tokens", 1)),
             extra=bool(facts.get("extra", 0)),
             proxied=facts.get("proxyto") == "node",
+            refusal=refusal(rule),
             index=facts.get("index"),
         )
 

@@ -26,6 +26,22 @@ def build_check(rule: dict[str, Any] | None) -> Check | None:
     return anyone if rule.get("user") in ("all", "world") else None
 
 
+def refusal(rule: dict[str, Any] | None) -> str:
+    """What a 403 says to a caller without any privilege; ``{name}`` stands for a parameter."""
+    if rule is None:
+        return "user != root@pam"
+    return _refusal(rule["check"]) if "check" in rule else ""
+
+
+def _refusal(rule: list[Any]) -> str:
+    if rule[0] == "and":
+        return _refusal(rule[1])
+    if rule[0] != "perm":
+        return ""
+    any_of = bool(_named(rule[3:], "any", 0))
+    return f"{rule[1]}, {'|'.join(rule[2]) if any_of else rule[2][0]}"
+
+
 def _expression(rule: list[Any]) -> Check:
     kind, rest = rule[0], rule[1:]
     if kind == "and":
