@@ -40,6 +40,7 @@ MAY: dict[str, set[str]] = {
     "embedded": {"api", "kube", "runtime", "scheduling", "bootstrap"},
     "lab": {"kube", "api", "bootstrap"},
     "agent": set(),
+    "onboarding": {"pve"},
 }
 LEAVES = {"errors", "clock", "pki", "atomic_file", "config_file", "task_group", "json_lines"}
 ONLY_ERRORS = LEAVES - {"errors", "clock"}

@@ -12,6 +12,7 @@ from moxwell.cli import (
     export,
     get,
     go_flags,
+    init,
     instance,
     objects,
     operator,
@@ -48,6 +49,7 @@ def root(
 
 
 app.command(cls=optional_values.OptionalValueCommand)(instance.up)
+app.command()(init.init)
 app.command()(instance.down)
 app.command()(instance.status)
 app.command(hidden=True)(instance.daemon)

@@ -1,0 +1,71 @@
+"""``moxwell init``: connects Moxwell with a Proxmox cluster and writes the configuration."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from moxwell.onboarding.certificate import ServerCertificate
+
+PASSWORD = "MOXWELL_ADMIN_PASSWORD"
+
+
+def init(
+    url: Annotated[str, typer.Option(help="URL of a Proxmox host: https://pve1:8006.")] = "",
+    region: Annotated[str, typer.Option(help="Name of this Proxmox cluster.")] = "",
+    config: Annotated[Path, typer.Option(help="Configuration file.")] = Path("moxwell.yaml"),
+    admin: Annotated[
+        str, typer.Option(help=f"Administrator who logs in once; ${PASSWORD} or a prompt.")
+    ] = "root@pam",
+    user: Annotated[str, typer.Option(help="User that Moxwell gets.")] = "moxwell@pve",
+    token: Annotated[str, typer.Option(help="Name of its API token.")] = "moxwell",
+    pool: Annotated[str, typer.Option(help="Limit Moxwell to the guests of this pool.")] = "",
+    feature: Annotated[
+        list[str] | None, typer.Option(help="What the token is for; may be repeated.")
+    ] = None,
+    fingerprint: Annotated[str, typer.Option(help="SHA-256 of the certificate to accept.")] = "",
+    print_commands: Annotated[
+        bool, typer.Option("--print", help="Print the pveum commands and change nothing.")
+    ] = False,
+    release: Annotated[int, typer.Option(help="Major release of Proxmox VE, for --print.")] = 9,
+) -> None:
+    """Connect a Proxmox cluster: create role, user and token, and write the configuration."""
+    from moxwell.clock import SystemClock
+    from moxwell.onboarding import access_plan, certificate
+    from moxwell.onboarding.connect import AdminLogin, connect
+    from moxwell.pve.values import SecretValue
+
+    request = access_plan.AccessRequest(
+        release, user, token, access_plan.chosen_features(feature), pool
+    )
+    request.check()
+    if print_commands:
+        typer.echo("\n".join(access_plan.commands(request)))
+        return
+    url = certificate.normalized_url(url or typer.prompt("URL of a Proxmox host"))
+    region = region or typer.prompt("Name of this Proxmox cluster", default="proxmox")
+    pinned = _confirmed(asyncio.run(certificate.fetch_certificate(url)), fingerprint)
+    password = os.environ.get(PASSWORD) or typer.prompt(f"Password of {admin}", hide_input=True)
+    login = AdminLogin(region, url, admin, SecretValue(password), pinned)
+    asyncio.run(connect(login, request, config, SystemClock(), typer.echo))
+    typer.echo(f"Region {region} is in {config}. Next: moxwell up --config {config}")
+
+
+def _confirmed(shown: "ServerCertificate", expected: str) -> str:
+    """Return the fingerprint to pin; empty if a known authority signed the certificate."""
+    from moxwell.errors import Denied
+
+    typer.echo(f"Certificate of {shown.subject}, issued by {shown.issuer}, until {shown.not_after}")
+    typer.echo(f"SHA-256 fingerprint {shown.printed}")
+    wanted = expected.replace(":", "").lower()
+    if wanted and wanted != shown.fingerprint:
+        raise Denied("the certificate has another fingerprint than --fingerprint; nothing was sent")
+    if shown.trusted or wanted:
+        return "" if shown.trusted and not wanted else shown.fingerprint
+    question = "No known authority signed it. Does the Proxmox web interface show this fingerprint?"
+    if not typer.confirm(question):
+        raise Denied("the certificate was not confirmed; nothing was sent")
+    return shown.fingerprint
