@@ -275,6 +275,17 @@ async def test_a_compressed_body_is_not_expanded(server: HttpServer, tmp_path: P
         assert answer.status == 400
 
 
+async def test_warnings_cannot_break_or_fill_the_header(server: HttpServer, tmp_path: Path) -> None:
+    unknown = {f"line\r\nX-Evil: {number}" + "x" * 500: 1 for number in range(200)}
+    async with session(server, tmp_path, "root") as root:
+        answer = await root.post(CM, json={**configmap("warned"), **unknown})
+        assert answer.status == 201
+        found = answer.headers.getall("Warning")
+        assert 1 < len(found) < 20
+        assert sum(map(len, found)) < 6000
+        assert "X-Evil" not in answer.headers
+
+
 # objects
 
 

@@ -6,7 +6,7 @@ response. A request without a user comes from this process and is allowed everyt
 server must authenticate first.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -52,6 +52,7 @@ from moxwell.embedded.apiserver.resources import ResourceRegistry
 from moxwell.embedded.apiserver.storage.service import StorageService
 from moxwell.embedded.apiserver.storage.settings import StorageSettings
 from moxwell.embedded.apiserver.subresources import SubresourceHandler
+from moxwell.embedded.apiserver.warning_headers import warning_header
 from moxwell.embedded.apiserver.watches import WatchCaches
 from moxwell.embedded.apiserver.writer import STATUS_LIKE, ResourceWriter, WriteResult
 from moxwell.pki.certificates import SigningKey, create_key
@@ -355,7 +356,7 @@ class EmbeddedApiServer:
         return requests.Response(status=status, headers=self._headers(call), body=body)
 
     def _headers(self, call: ApiCall) -> Mapping[str, str]:
-        return {**JSON_HEADERS, **_warning_header(call.warnings)} if call.warnings else JSON_HEADERS
+        return {**JSON_HEADERS, **warning_header(call.warnings)} if call.warnings else JSON_HEADERS
 
 
 def version_info(version: str) -> Object:
@@ -374,13 +375,6 @@ def version_info(version: str) -> Object:
     }
 
 
-def _warning_header(warnings: Sequence[str]) -> dict[str, str]:
-    """Format warnings as one header, joined by commas."""
-    texts = (text.replace("\\", "\\\\").replace('"', '\\"') for text in warnings)
-    joined = ", ".join(f'299 - "{text}"' for text in texts)
-    return {"warning": joined} if joined else {}
-
-
 def json_response(status: int, value: object) -> requests.Response:
     return requests.Response(status=status, headers=JSON_HEADERS, body=encode(value) + b"\n")
 
@@ -389,7 +383,7 @@ def status_response(error: status_errors.StatusError) -> requests.Response:
     if error.plain:
         headers = {"content-type": "text/plain; charset=utf-8"}
         return requests.Response(status=error.code, headers=headers, body=error.message.encode())
-    headers = {**JSON_HEADERS, **_warning_header(error.warnings)}
+    headers = {**JSON_HEADERS, **warning_header(error.warnings)}
     after = (error.details or {}).get("retryAfterSeconds")
     if after:
         headers["retry-after"] = str(after)
