@@ -5,7 +5,6 @@ import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -107,10 +106,6 @@ class KillAfter(Effects):
             raise Killed
         self._left -= 1
         return await super().send(write, transmit)  # type: ignore[arg-type]
-
-
-def _killing(writes: int, audit: object) -> KillAfter:
-    return KillAfter(writes)
 
 
 async def test_it_can_be_killed_after_every_write(
