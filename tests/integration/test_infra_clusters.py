@@ -97,12 +97,13 @@ def test_a_region_from_credentials_is_used_and_rotated() -> None:
         assert len(env.guests("south")) == 1
         secret = await env.kube.get(registry_of("Secret"), "s", "default")
         assert "clusterctl.cluster.x-k8s.io/move" in secret["metadata"]["labels"]
-        assert "default.s" in program.regions
+        assert "default.s" not in program.regions
+        assert "default.s" in program.regions.scope("default/c")
         await env.delete("m")
         await env.until_gone("m")
         await env.kube.delete(ProxmoxCluster, "c", "default")
         await asyncio.sleep(30)
-        assert "default.s" not in program.regions
+        assert "default.s" not in program.regions.scope("default/c")
 
     story(tell, "north")
 

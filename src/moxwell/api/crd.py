@@ -18,6 +18,10 @@ from moxwell.errors import Bug
 JsonObject = dict[str, Any]
 Kinds = Iterable[type[Object]]
 
+# Kubernetes accepts CRDs of its protected groups only with a link to their approval.
+APPROVED = "api-approved.kubernetes.io"
+APPROVAL = "https://github.com/kubernetes-sigs/gateway-api/pull/891"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversionWebhook:
@@ -49,8 +53,11 @@ def crd(versions: Sequence[type[Object]], webhook: ConversionWebhook | None = No
     metadata: JsonObject = {"name": resource.group_resource}
     if declared.labels:
         metadata["labels"] = dict(declared.labels)
+    annotations = {APPROVED: APPROVAL} if resource.group.endswith(".k8s.io") else {}
     if several and webhook and webhook.annotations:
-        metadata["annotations"] = dict(webhook.annotations)
+        annotations |= webhook.annotations
+    if annotations:
+        metadata["annotations"] = annotations
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",

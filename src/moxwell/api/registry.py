@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from moxwell.api import cozystack, crd, ipam, kamaji, reference
+from moxwell.api import cozystack, crd, gateway, ipam, kamaji, reference
 from moxwell.api.capi import bootstrap, controlplane, convert, core, machinesets, v1beta1
 from moxwell.api.conversion import KindConversion
 from moxwell.api.core import events, nodes, pods, resources, storage
@@ -25,6 +25,7 @@ UPSTREAM: tuple[type[Object], ...] = (
     *controlplane.KINDS,
     *ipam.KINDS,
     *kamaji.KINDS,
+    *gateway.KINDS,
 )
 OURS: tuple[type[Object], ...] = (*infra.KINDS, *cozystack.KINDS)
 KINDS: tuple[type[Object], ...] = (*BUILTIN, *UPSTREAM, *OURS)

@@ -24,6 +24,7 @@ from moxwell.clock import Clock
 from moxwell.controllers.cloud import features as cloud
 from moxwell.controllers.cloud.metrics import RequestMetrics
 from moxwell.controllers.cloud.setup import CloudIntervals, add_cloud
+from moxwell.controllers.infra.policy import InfraPolicy
 from moxwell.controllers.infra.region_registry import RegionRegistry
 from moxwell.controllers.infra.setup import add_infra
 from moxwell.controllers.tenancy.cluster.controller import TenantClusterReconciler
@@ -64,6 +65,7 @@ class OperatorOptions:
 def check(options: OperatorOptions) -> None:
     """Refuse options that cannot work, before anything starts."""
     regions = load(options)
+    InfraPolicy.parse(_text(options))
     balancer = cloud.parse(_text(options)).load_balancer
     names = {region.region for region in regions}
     if balancer.vnet and balancer.region not in names and (balancer.region or len(names) != 1):
@@ -133,7 +135,14 @@ def compose(
     """Add the selected controllers and the webhooks."""
     chosen = controller_selection.choose(options.controllers)
     if "infra" in chosen.groups:
-        add_infra(runtime, clock, regions, Reservations(), registry=registry)
+        add_infra(
+            runtime,
+            clock,
+            regions,
+            Reservations(),
+            registry=registry,
+            policy=InfraPolicy.parse(_text(options)),
+        )
     if chosen.loops:
         features = cloud.parse(_text(options))
         add_cloud(

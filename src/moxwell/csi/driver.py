@@ -75,7 +75,7 @@ class Driver:
         if not region.inventory.synced:
             await region.inventory.refresh()
         if not region.inventory.synced:
-            raise Unreachable(f"region {name} is unreachable: {region.inventory.health.error}")
+            raise Unreachable(f"region {name} is unreachable: {region.problem}")
         return region
 
     async def own(self, volume: VolumeId) -> Region:

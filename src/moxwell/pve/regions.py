@@ -3,11 +3,14 @@ The configured regions by name, each with client, inventory and task poller.
 
 ``Regions.reload`` applies a changed configuration (rotated credentials, added and removed regions)
 without losing the inventory. There is no default region: an unknown name is an error, because a
-write to the wrong region cannot be undone.
+write to the wrong region cannot be undone. A region that a user's object added (its owner) is only
+visible in the scope of that owner, so that a name never gives access to credentials of another; of
+its errors only the class is kept, because a user chose the URL.
 """
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from copy import copy
 
 import structlog
 
@@ -16,6 +19,7 @@ from moxwell.errors import Bug, Missing
 from moxwell.pve.client import PveReader, PveWriter
 from moxwell.pve.config import RegionConfig
 from moxwell.pve.effects import Effects, Owned
+from moxwell.pve.error_class_transport import ErrorClassTransport
 from moxwell.pve.inventory import Inventory
 from moxwell.pve.model import InventoryEvent
 from moxwell.pve.steps.contract import Expectation, Step, same_region
@@ -43,9 +47,11 @@ class Region:
         transport: Transport,
         clock: Clock,
         effects: Effects | None = None,
+        owner: str = "",
     ) -> None:
-        self.config = config
-        self._transport = SwitchableTransport(transport)
+        """``owner`` is the object that added the region; empty: the configuration."""
+        self.config, self.owner = config, owner
+        self._transport = SwitchableTransport(self._protected(transport))
         self._effects = effects or Effects(clock=clock)
         self.reader = PveReader(self._transport)
         self.inventory = Inventory(self.reader, clock)
@@ -57,10 +63,24 @@ class Region:
     def name(self) -> str:
         return self.config.region
 
+    @property
+    def key(self) -> str:
+        """Unique among all regions, also those of owners that use the same name."""
+        return f"{self.owner}:{self.name}" if self.owner else self.name
+
+    @property
+    def problem(self) -> str:
+        """Why the region does not answer; of a URL that a user chose, the class of the error."""
+        health = self.inventory.health
+        return (health.reason or "Unreachable") if self.owner else health.error
+
+    def _protected(self, transport: Transport) -> Transport:
+        return ErrorClassTransport(transport) if self.owner else transport
+
     def reconnect(self, config: RegionConfig, transport: Transport) -> None:
         """Use new credentials or URLs from now on and keep the inventory."""
         self.config = config
-        self._transport.replace(transport)
+        self._transport.replace(self._protected(transport))
 
     def zone_of(self, host: str) -> str:
         """Return the zone of a host."""
@@ -106,8 +126,16 @@ class Region:
             await self.reader.close()
 
 
+Listener = Callable[[InventoryEvent], None]
+_Key = tuple[str, str]  # owner and name
+
+
 class Regions:
-    """The configured regions by name."""
+    """
+    The regions by name: those of the configuration, or with an owner also those that it added.
+
+    ``scope`` returns the same regions as an owner sees them.
+    """
 
     def __init__(
         self,
@@ -120,72 +148,106 @@ class Regions:
         self._clock = clock
         self.effects = effects or Effects(clock=clock)
         self._connect = connect or (lambda config: PveHttpTransport(config, clock))
-        self._regions: dict[str, Region] = {}
-        self._inventory_listeners: list[Callable[[InventoryEvent], None]] = []
+        self._log = structlog.get_logger("moxwell.pve")
+        self._owner = ""
+        self._regions: dict[_Key, Region] = {}
+        self._inventory_listeners: list[tuple[Listener, str | None]] = []
         self._task_listeners: list[Callable[[TaskEnded], None]] = []
         self._changed = asyncio.Event()
-        self._log = structlog.get_logger("moxwell.pve")
         self.reload(configs)
 
+    def scope(self, owner: str) -> "Regions":
+        """The regions that an owner may use: the configured ones and its own."""
+        if not owner:
+            return self
+        seen = copy(self)  # shares everything but the owner
+        seen._owner = owner
+        return seen
+
     def __getitem__(self, name: str) -> Region:
-        try:
-            return self._regions[name]
-        except KeyError:
-            known = ", ".join(sorted(self._regions)) or "none"
-            raise UnknownRegion(f"no region {name!r} is configured; known: {known}") from None
+        found = self.find(name)
+        if found is None:
+            known = ", ".join(sorted(self)) or "none"
+            raise UnknownRegion(f"no region {name!r} is configured; known: {known}")
+        return found
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._regions)
+        return iter(self._visible())
 
     def __len__(self) -> int:
-        return len(self._regions)
+        return len(self._visible())
 
     def __contains__(self, name: object) -> bool:
-        return name in self._regions
+        return isinstance(name, str) and self.find(name) is not None
 
     def find(self, name: str) -> Region | None:
-        return self._regions.get(name)
+        """The region of a name; an owner's own region hides a configured one."""
+        return self._regions.get((self._owner, name)) or self._regions.get(("", name))
 
     def values(self) -> tuple[Region, ...]:
+        return tuple(self._visible().values())
+
+    def all(self) -> tuple[Region, ...]:
+        """Every region, also those of all owners; for overviews of the operator."""
         return tuple(self._regions.values())
 
-    def reload(self, configs: Iterable[RegionConfig]) -> tuple[str, ...]:
-        """Apply a new configuration and return the regions that are added, changed or removed."""
-        wanted = {config.region: config for config in configs}
+    def _visible(self) -> dict[str, Region]:
+        shared = {name: r for (owner, name), r in self._regions.items() if not owner}
+        own = {n: r for (owner, n), r in self._regions.items() if owner == self._owner and owner}
+        return {**shared, **own}
+
+    def reload(
+        self,
+        configs: Iterable[RegionConfig],
+        added: Mapping[str, Iterable[RegionConfig]] | None = None,
+    ) -> tuple[str, ...]:
+        """
+        Apply a new configuration and return the regions that are added, changed or removed.
+
+        ``added`` are the regions of owners.
+        """
+        wanted: dict[_Key, RegionConfig] = {("", config.region): config for config in configs}
+        for owner, own in (added or {}).items():
+            wanted |= {(owner, config.region): config for config in own}
         touched = [
-            name
-            for name in sorted({*wanted, *self._regions})
-            if name not in self._regions or self._regions[name].config != wanted.get(name)
+            key
+            for key in sorted({*wanted, *self._regions})
+            if key not in self._regions or self._regions[key].config != wanted.get(key)
         ]
-        for name in touched:
-            if name not in wanted:
-                del self._regions[name]
-            elif name in self._regions:
-                self._regions[name].reconnect(wanted[name], self._connect(wanted[name]))
+        for key in touched:
+            if key not in wanted:
+                del self._regions[key]
+            elif key in self._regions:
+                self._regions[key].reconnect(wanted[key], self._connect(wanted[key]))
             else:
-                self._regions[name] = self._make(wanted[name])
+                self._regions[key] = self._make(key[0], wanted[key])
         if touched:
             self._changed.set()
-        return tuple(touched)
+        return tuple(name for _, name in touched)
 
-    def _make(self, config: RegionConfig) -> Region:
-        region = Region(config, self._connect(config), self._clock, self.effects)
-        for on_event in self._inventory_listeners:
-            region.inventory.subscribe(on_event)
+    def _make(self, owner: str, config: RegionConfig) -> Region:
+        region = Region(config, self._connect(config), self._clock, self.effects, owner)
+        for on_event, scope in self._inventory_listeners:
+            if scope is None or owner in ("", scope):
+                region.inventory.subscribe(on_event)
         for on_end in self._task_listeners:
             region.tasks.subscribe(on_end)
         return region
 
-    def subscribe(self, listener: Callable[[InventoryEvent], None]) -> Callable[[], None]:
-        """Call a listener for inventory events of all regions, future ones included."""
-        self._inventory_listeners.append(listener)
-        for region in self._regions.values():
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Call a listener for inventory events, of future regions too.
+
+        In the scope of an owner these are the events of its regions, else those of all regions.
+        """
+        entry = (listener, self._owner or None)
+        self._inventory_listeners.append(entry)
+        for region in self.values() if self._owner else self.all():
             region.inventory.subscribe(listener)
 
         def stop() -> None:
-            if listener in self._inventory_listeners:
-                self._inventory_listeners.remove(listener)
-            for region in self._regions.values():
+            if entry in self._inventory_listeners:
+                self._inventory_listeners.remove(entry)
+            for region in self.all():
                 region.inventory.unsubscribe(listener)
 
         return stop
@@ -193,7 +255,7 @@ class Regions:
     def subscribe_tasks(self, listener: Callable[[TaskEnded], None]) -> None:
         """Call a listener for ended tasks of all regions, future ones included."""
         self._task_listeners.append(listener)
-        for region in self._regions.values():
+        for region in self.all():
             region.tasks.subscribe(listener)
 
     async def run(self) -> None:

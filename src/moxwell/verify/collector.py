@@ -49,9 +49,10 @@ class ObservationCollector:
         machines = await self._list(ProxmoxMachine)
         clusters = await self._list(Cluster)
         observed: dict[str, ObservedRegion] = {}
-        for region in self._regions.values():
+        for region in self._regions.all():
             own = [m for m in machines if m.spec.region == region.name]
-            observed[region.name] = await observe_region(region, own, self._clock)
+            name = region.key if region.name in observed else region.name
+            observed[name] = await observe_region(region, own, self._clock)
         tenant_clusters = {
             Key(c.namespace, c.name): await self._tenant(c) for c in _initialized(clusters)
         }

@@ -120,7 +120,7 @@ class DashboardFeed:
 
     async def _read_sockets(self) -> None:
         """Read the number of sockets of each host once."""
-        for region in self._regions.values():
+        for region in self._regions.all():
             for host in region.inventory.hosts.values():
                 if (region.name, host.name) in self._sockets or not host.online:
                     continue
@@ -133,7 +133,7 @@ class DashboardFeed:
     def overview(self) -> model.InfrastructureOverview:
         """Everything now."""
         now = self._clock.now()
-        regions = self._regions.values()
+        regions = self._regions.all()
         return model.InfrastructureOverview(
             now=now,
             mode=self._mode,

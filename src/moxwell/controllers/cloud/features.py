@@ -17,7 +17,10 @@ from moxwell.errors import Invalid
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 FEATURES = {"provider", "ha_group", "force_update_labels", "network", "load_balancer"}
-OTHERS = {"controllerVmID", "controllerVMID"}  # keys of the storage driver in the same file
+OTHERS = {  # keys of the storage driver and of the infrastructure controllers in the same file
+    "controllerVmID", "controllerVMID", "volumeTenant", "staticVolumes", "ownVolumesByPrefix",
+    "adoptGuests", "credentialHosts", "crossNamespaceCredentials",
+}  # fmt: skip
 NETWORK = {"mode", "external_ip_cidrs", "ip_sort_order", "ipv6_support_disabled"}
 BALANCER = {"mode", "class", "pool", "region", "vnet", "zone", "ipam", "announcer"}
 MODES = ("default", "qemu", "auto")

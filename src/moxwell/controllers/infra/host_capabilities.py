@@ -42,7 +42,7 @@ class HostCapabilityCache:
 
     async def bridges(self, region: Region, hosts: Iterable[str]) -> dict[str, Names]:
         """The bridges and VNets that the token may use, by host."""
-        known = self._known.setdefault(region.name, _RegionCapabilities())
+        known = self._known.setdefault(region.key, _RegionCapabilities())
         async with known.lock:
             stale = [h for h in hosts if self._expired(known.bridges.get(h, (0.0, None))[0])]
             found = await asyncio.gather(*(_bridges(region, host) for host in stale))
@@ -52,7 +52,7 @@ class HostCapabilityCache:
 
     async def mappings(self, region: Region) -> Mapping[str, frozenset[str]] | None:
         """The PCI resource mappings with a device on each host; None if unknown."""
-        known = self._known.setdefault(region.name, _RegionCapabilities())
+        known = self._known.setdefault(region.key, _RegionCapabilities())
         async with known.lock:
             if self._expired(known.mapped[0]):
                 found = await _mappings(region)
@@ -61,7 +61,7 @@ class HostCapabilityCache:
 
     async def in_maintenance(self, region: Region) -> frozenset[str]:
         """The hosts in maintenance mode; empty without Sys.Audit on ``/``."""
-        known = self._known.setdefault(region.name, _RegionCapabilities())
+        known = self._known.setdefault(region.key, _RegionCapabilities())
         async with known.lock:
             if self._expired(known.maintenance[0]):
                 found = await _maintenance(region)
@@ -87,7 +87,7 @@ class HostCapabilityCache:
         """Cache for long if every wanted group exists; re-read soon if one is missing."""
         if not wanted:
             return None
-        known = self._known.setdefault(region.name, _RegionCapabilities())
+        known = self._known.setdefault(region.key, _RegionCapabilities())
         async with known.lock:
             at, names = known.groups.get(kind, (None, None))
             keep = KEEP_UNKNOWN_SECONDS if names is None else KEEP_SECONDS

@@ -8,12 +8,22 @@ the result of its own tasks is known without a listing. Other listings are reuse
 from dataclasses import dataclass, field
 
 from moxwell.clock import Clock
-from moxwell.pve.regions import Regions
+from moxwell.pve.regions import Region
 from moxwell.pve.steps import StorageOnHost
 from moxwell.pve.tasks import TaskEnded
 from moxwell.pve.values import Upid
 
 FRESH_SECONDS = 60.0
+
+_Key = tuple[str, StorageOnHost]  # the key of the region, and the storage
+
+
+@dataclass(frozen=True, slots=True)
+class IsoChange:
+    """A file that a task creates or deletes."""
+
+    volid: str
+    exists: bool
 
 
 @dataclass(slots=True)
@@ -26,58 +36,58 @@ class _Listing:
 class IsoCache:
     """The ISO files of all regions, as listed and changed recently."""
 
-    def __init__(self, regions: Regions, clock: Clock) -> None:
-        self._regions, self._clock = regions, clock
-        self._listings: dict[StorageOnHost, _Listing] = {}
-        self._expected: dict[Upid, tuple[StorageOnHost, str, bool]] = {}
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._listings: dict[_Key, _Listing] = {}
+        self._expected: dict[Upid, tuple[_Key, str, bool]] = {}
 
-    async def exists(self, storage: StorageOnHost, volid: str) -> bool:
+    async def exists(self, region: Region, storage: StorageOnHost, volid: str) -> bool:
         """Whether the file exists on the storage."""
-        known = self._listings.get(storage)
+        known = self._listings.get((region.key, storage))
         if known is not None and volid in known.volids:
             return True
         if known is not None and volid in known.removed:
             return False
-        return volid in (await self._fresh(storage)).volids
+        return volid in (await self._fresh(region, storage)).volids
 
-    async def list(self, storage: StorageOnHost) -> frozenset[str]:
+    async def list(self, region: Region, storage: StorageOnHost) -> frozenset[str]:
         """All ISO files of a storage."""
-        return frozenset((await self._fresh(storage)).volids)
+        return frozenset((await self._fresh(region, storage)).volids)
 
     def expect(
-        self, upid: Upid | None, storage: StorageOnHost, volid: str, *, exists: bool
+        self, upid: Upid | None, region: Region, storage: StorageOnHost, change: IsoChange
     ) -> None:
         """Record an upload or deletion; it takes effect when its task succeeds, or now if None."""
+        key = (region.key, storage)
         if upid is None:
-            self._update(storage, volid, exists)
+            self._update(key, change.volid, change.exists)
         else:
-            self._expected[upid] = (storage, volid, exists)
+            self._expected[upid] = (key, change.volid, change.exists)
 
     def task_ended(self, ended: TaskEnded) -> None:
         """Apply the expected result of a task; after a failure the storage is listed again."""
         expected = self._expected.pop(ended.upid, None)
         if expected is None:
             return
-        storage, volid, exists = expected
+        key, volid, exists = expected
         if ended.ok:
-            self._update(storage, volid, exists)
+            self._update(key, volid, exists)
         else:
-            self._listings.pop(storage, None)
+            self._listings.pop(key, None)
 
-    def _update(self, storage: StorageOnHost, volid: str, exists: bool) -> None:
-        known = self._listings.get(storage)
+    def _update(self, key: _Key, volid: str, exists: bool) -> None:
+        known = self._listings.get(key)
         if known is None:
             return
         (known.volids.add if exists else known.volids.discard)(volid)
         (known.removed.discard if exists else known.removed.add)(volid)
 
-    async def _fresh(self, storage: StorageOnHost) -> _Listing:
-        now = self._clock.monotonic()
-        known = self._listings.get(storage)
+    async def _fresh(self, region: Region, storage: StorageOnHost) -> _Listing:
+        now, key = self._clock.monotonic(), (region.key, storage)
+        known = self._listings.get(key)
         if known is not None and now - known.at < FRESH_SECONDS:
             return known
-        reader = self._regions[storage.region].reader
-        volumes = await reader.storage.content(storage.host, storage.storage, content="iso")
+        volumes = await region.reader.storage.content(storage.host, storage.storage, content="iso")
         listing = _Listing(self._clock.monotonic(), {v.volid for v in volumes})
-        self._listings[storage] = listing
+        self._listings[key] = listing
         return listing

@@ -5,10 +5,13 @@ Pure. Without settings a cluster adopts no guest by providerID alone, names Secr
 namespace only, or others with a ReferenceGrant, and may connect to any host.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Any
 from urllib.parse import urlsplit
 
+from moxwell import config_file
 from moxwell.errors import Denied, Invalid
 
 DEFAULT_PORTS = {"https": 443, "http": 80}
@@ -33,6 +36,16 @@ class InfraPolicy:
             if pattern.count("/") != 1:
                 raise Invalid(f"a cluster is given as namespace/name, not as {pattern!r}")
 
+    @classmethod
+    def parse(cls, text: str) -> "InfraPolicy":
+        """The policy in the ``features`` of a configuration file."""
+        features = config_file.parse_mapping(text).get("features") or {}
+        return cls(
+            adopt_guests=_texts(features, "adoptGuests"),
+            credential_hosts=_texts(features, "credentialHosts"),
+            cross_namespace_credentials=features.get("crossNamespaceCredentials") is True,
+        )
+
     def refuse_urls(self, urls: tuple[str, ...]) -> None:
         """Raise HostNotAllowed unless every URL matches a pattern."""
         for url in urls if self.credential_hosts else ():
@@ -42,6 +55,13 @@ class InfraPolicy:
                     f"credentials for the server {_server(url)} are not allowed; the operator "
                     f"allows {allowed}"
                 )
+
+
+def _texts(features: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    given = features.get(key) or []
+    if not isinstance(given, list) or not all(isinstance(text, str) for text in given):
+        raise Invalid(f"features.{key} must be a list of texts")
+    return tuple(given)
 
 
 def _server(url: str) -> str:

@@ -2,7 +2,7 @@
 The regions in use: those of the configuration, and those that clusters add by credentials.
 
 It connects and disconnects regions in ``pve.regions``. A cluster cannot replace a configured
-region, and nobody else can use a region that a cluster added.
+region, and nobody else can use a region that a cluster added, also under the same name.
 """
 
 from collections.abc import Hashable, Iterable
@@ -24,21 +24,20 @@ class RegionRegistry:
     def __init__(self, regions: Regions, configured: Iterable[RegionConfig]) -> None:
         self._regions = regions
         self._configured = {c.region: c for c in configured}
-        self._added: dict[Hashable, tuple[RegionConfig, ...]] = {}
+        self._added: dict[str, tuple[RegionConfig, ...]] = {}
 
     @property
     def shared(self) -> frozenset[str]:
         """The regions of the configuration, which every cluster may use."""
         return frozenset(self._configured)
 
-    def may_use(self, owner: Hashable, region: str) -> bool:
-        """Whether a cluster may use a region: a configured one, or one that it added."""
-        added = self._added.get(owner, ())
-        return region in self._configured or any(c.region == region for c in added)
+    def scope(self, owner: Hashable) -> Regions:
+        """The regions that a cluster may use: the configured ones and those that it added."""
+        return self._regions.scope(str(owner))
 
     def added_by(self, owner: Hashable) -> tuple[RegionConfig, ...]:
         """The regions that a cluster has added."""
-        return self._added.get(owner, ())
+        return self._added.get(str(owner), ())
 
     def check(self, configs: Iterable[RegionConfig]) -> None:
         """Raise if one of the regions has the name of a configured one."""
@@ -58,18 +57,14 @@ class RegionRegistry:
         """Add the regions of a cluster; replaces those that it added before."""
         wanted = tuple(configs)
         self.check(wanted)
-        if self._added.get(owner, ()) != wanted:
-            self._added[owner] = wanted
+        if self.added_by(owner) != wanted:
+            self._added[str(owner)] = wanted
             self._reload()
 
     def remove(self, owner: Hashable) -> None:
         """Remove the regions of a deleted cluster."""
-        if self._added.pop(owner, ()):
+        if self._added.pop(str(owner), ()):
             self._reload()
 
     def _reload(self) -> None:
-        wanted = dict(self._configured)
-        for configs in self._added.values():
-            for config in configs:
-                wanted.setdefault(config.region, config)
-        self._regions.reload(wanted.values())
+        self._regions.reload(self._configured.values(), self._added)

@@ -85,7 +85,7 @@ def add_infra(
         registry,
         ZoneResolver(regions, registry),
         TemplateCache(clock),
-        IsoCache(regions, clock),
+        IsoCache(clock),
         policy or InfraPolicy(),
     )
     explainer = _add_machines(shared)
@@ -171,7 +171,7 @@ def _add_clusters(shared: _Shared) -> None:
         shared.runtime.kube,
         shared.regions,
         own,
-        observer=ClusterObserver(inputs, shared.zones, shared.registry),
+        observer=ClusterObserver(inputs, shared.zones, shared.registry, shared.policy),
         registry=shared.registry,
     )
     manager.add(

@@ -53,18 +53,18 @@ class TemplateCache:
     async def get(self, region: Region, guest: ObservedGuest) -> TemplateDetails:
         """The details of a template."""
         now = self._clock.monotonic()
-        entry = self._entries.get((region.name, guest.vmid))
+        entry = self._entries.get((region.key, guest.vmid))
         if entry is not None and entry.guest == guest and now - entry.at < KEEP_SECONDS:
             return entry.details
         config = await region.reader.qemu.config(guest.host, guest.vmid)
         details = template_details_of(region, guest, config)
-        self._entries[(region.name, guest.vmid)] = _Entry(now, guest, details)
+        self._entries[(region.key, guest.vmid)] = _Entry(now, guest, details)
         return details
 
     async def architecture(self, region: Region, guest: ObservedGuest) -> str:
         """The ``kubernetes.io/arch`` of guests cloned from a template; empty if unknown."""
         arch = (await self.get(region, guest)).config.get("arch", "")
-        at = (region.name, guest.host)
+        at = (region.key, guest.host)
         if not arch and at not in self._host_architectures:
             status = await region.reader.nodes.status(guest.host)
             self._host_architectures[at] = status.current_kernel.machine

@@ -60,8 +60,7 @@ class ZoneResolver:
 
     def find(self, cluster: ProxmoxCluster, name: str) -> Region | None:
         """The region, if it exists and this cluster may use it."""
-        key = Key(cluster.namespace, cluster.name)
-        return self._regions.find(name) if self._registry.may_use(key, name) else None
+        return self._registry.scope(Key(cluster.namespace, cluster.name)).find(name)
 
     def names(self, cluster: ProxmoxCluster) -> tuple[str, ...]:
         """The names of all regions of a cluster, sorted."""
@@ -88,8 +87,7 @@ class ZoneResolver:
             if region is None:
                 unreachable.append(f"region {region_name!r} is not configured")
             elif not region.inventory.health.reachable:
-                error = region.inventory.health.error
-                unreachable.append(f"region {region_name} does not answer: {error}")
+                unreachable.append(f"region {region_name} does not answer: {region.problem}")
             else:
                 found[zone] = (region, settings)
         return found, "; ".join(dict.fromkeys(unreachable))
@@ -97,7 +95,7 @@ class ZoneResolver:
     def _by_server(self, server: str) -> str:
         wanted = server.partition("://")[2] or server
         wanted = wanted.partition("/")[0]
-        shared = [r for r in self._regions.values() if r.name in self._registry.shared]
+        shared = self._regions.values()
         for region in shared:
             for url in region.config.urls:
                 parts = urlsplit(url)

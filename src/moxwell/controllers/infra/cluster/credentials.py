@@ -8,10 +8,13 @@ nobody could remove the guests. It is CAPMOX's finalizer, so that its Secrets ar
 from collections.abc import Iterable, Iterator
 
 from moxwell.api.core.resources import Secret
+from moxwell.api.gateway import ReferenceGrant
 from moxwell.api.infra.cluster import ProxmoxCluster, SecretRef
+from moxwell.controllers.infra.policy import InfraPolicy
 from moxwell.controllers.infra.zone_defaults import region_of_secret
+from moxwell.errors import Denied
 from moxwell.kube.client import Kube
-from moxwell.kube.errors import NotFound
+from moxwell.kube.errors import KubeForbidden, NotFound
 from moxwell.kube.reader import Reader
 from moxwell.pve.config import RegionConfig, from_secret
 
@@ -20,28 +23,72 @@ MOVE_LABEL = "clusterctl.cluster.x-k8s.io/move"
 SECRET_FINALIZER = "proxmoxcluster.infrastructure.cluster.x-k8s.io/secret"
 
 
+class ReferenceNotPermitted(Denied):
+    """A Secret in another namespace, without a ReferenceGrant."""
+
+    reason = "RefNotPermitted"  # as in the conditions of the Gateway API
+
+
 async def read_credentials(
-    obj: ProxmoxCluster, reader: Reader
+    obj: ProxmoxCluster, reader: Reader, policy: InfraPolicy
 ) -> tuple[list[RegionConfig], tuple[SecretRef, ...]]:
     """The regions of the cluster's Secrets, and the Secrets without our finalizer or label."""
     configs, unprotected = [], []
     for region, ref in _references(obj):
+        if not await _is_permitted(obj, ref, reader, policy):
+            raise ReferenceNotPermitted(
+                f"Secret {ref.namespace}/{ref.name} is in another namespace: its owner must create "
+                "a ReferenceGrant there, from ProxmoxCluster in namespace "
+                f"{obj.namespace} to Secret"
+            )
         secret = await reader.get(Secret, ref.name, ref.namespace)
         given = {k: v for k in SECRET_KEYS if (v := secret.read(k)) is not None}
-        configs.append(from_secret(region, {k: v.strip() for k, v in given.items()}))
+        config = from_secret(region, {k: v.strip() for k, v in given.items()})
+        policy.refuse_urls(config.urls)
+        configs.append(config)
         if _is_unprotected(secret, obj):
             unprotected.append(ref)
     return configs, tuple(unprotected)
 
 
+async def _is_permitted(
+    obj: ProxmoxCluster, ref: SecretRef, reader: Reader, policy: InfraPolicy
+) -> bool:
+    """Whether a cluster may use a Secret: one of its namespace, or one with a ReferenceGrant."""
+    if ref.namespace == obj.namespace or policy.cross_namespace_credentials:
+        return True
+    try:
+        grants = (await reader.list(ReferenceGrant, ref.namespace or "")).items
+    except (NotFound, KubeForbidden):  # the kind is not served, or the operator may not read it
+        return False
+    return any(grants_reference(grant, obj, ref.name) for grant in grants)
+
+
+def grants_reference(grant: ReferenceGrant, obj: ProxmoxCluster, secret: str) -> bool:
+    """Whether a grant in the namespace of a Secret lets a cluster refer to the Secret."""
+    group, kind = obj.resource.group, obj.resource.kind
+    given = any(
+        (f.group, f.kind, f.namespace) == (group, kind, obj.namespace) for f in grant.spec.sources
+    )
+    return given and any(
+        (t.group, t.kind) == ("", Secret.resource.kind) and t.name in (None, "", secret)
+        for t in grant.spec.to
+    )
+
+
 async def protected_secrets(
-    obj: ProxmoxCluster, clusters: Iterable[ProxmoxCluster], reader: Reader
+    obj: ProxmoxCluster,
+    clusters: Iterable[ProxmoxCluster],
+    reader: Reader,
+    policy: InfraPolicy,
 ) -> tuple[SecretRef, ...]:
     """The Secrets with our finalizer that no other cluster references."""
     others = {ref for other in clusters if other.uid != obj.uid for _, ref in _references(other)}
     own = dict.fromkeys(ref for _, ref in _references(obj) if ref not in others)
     found = []
     for ref in own:
+        if not await _is_permitted(obj, ref, reader, policy):
+            continue
         secret = await reader.find(Secret, ref.name, ref.namespace)
         if secret is not None and SECRET_FINALIZER in secret.metadata.finalizers:
             found.append(ref)

@@ -16,6 +16,7 @@ from moxwell.api.ipam import InClusterIPPool, IPAddress, IPAddressClaim
 from moxwell.controllers.infra.cluster.credentials import protected_secrets, read_credentials
 from moxwell.controllers.infra.cluster.plan import ObservedProxmoxCluster, endpoint_claim
 from moxwell.controllers.infra.owners import owner_key
+from moxwell.controllers.infra.policy import InfraPolicy
 from moxwell.controllers.infra.region_registry import RegionRegistry
 from moxwell.controllers.infra.zone_defaults import ZoneResolver, cluster_name
 from moxwell.errors import MoxwellError
@@ -44,9 +45,14 @@ class ClusterObserver:
     """Observes one cluster at a time."""
 
     def __init__(
-        self, caches: ClusterCaches, zones: ZoneResolver, registry: RegionRegistry
+        self,
+        caches: ClusterCaches,
+        zones: ZoneResolver,
+        registry: RegionRegistry,
+        policy: InfraPolicy,
     ) -> None:
         self._caches, self._zones, self._registry = caches, zones, registry
+        self._policy = policy
         caches.pools.add_index(BY_OWNER, index.by_owner)
         caches.claims.add_index(BY_OWNER, index.by_owner)
 
@@ -70,7 +76,7 @@ class ClusterObserver:
         key = Key(obj.namespace, obj.name)
         seen = replace(seen, connected_regions=self._registry.added_by(key))
         try:
-            own, unprotected = await read_credentials(obj, reader)
+            own, unprotected = await read_credentials(obj, reader, self._policy)
             self._registry.check(own)
             names = self._zones.names(obj)
         except MoxwellError as error:
@@ -92,7 +98,7 @@ class ClusterObserver:
         if machines:
             seen = await self._see_regions(obj, seen, reader)
             return replace(seen, machines=machines)
-        protected = await protected_secrets(obj, self._caches.own.list(), reader)
+        protected = await protected_secrets(obj, self._caches.own.list(), reader, self._policy)
         in_use: dict[str, int] = {}
         for address in self._caches.addresses.list(obj.namespace):
             ref = address.spec.pool_ref
@@ -108,7 +114,7 @@ class ClusterObserver:
         return RegionHealth(
             name=name,
             available=health.reachable,
-            message="" if health.reachable else health.error,
+            message="" if health.reachable else region.problem,
             hosts=len(hosts),
             hosts_online=sum(h.online for h in hosts.values()) if health.reachable else 0,
         )

@@ -66,12 +66,12 @@ class OrphanCollector:
             self._report(name, sum(o.region == name for o in move.guests))
         for orphan in move.guests:
             log.warning("orphan found", region=orphan.region, guest=orphan.name, mark=orphan.key)
-        for step in move.deletions:
-            await self._delete(step)
+        for scope, step in move.deletions:
+            await self._delete(scope, step)
 
-    async def _delete(self, step: DeleteVolume) -> None:
+    async def _delete(self, scope: str, step: DeleteVolume) -> None:
         try:
-            await self._regions[step.region].perform(step, f"{NAME} {step.volid}")
+            await self._regions.scope(scope)[step.region].perform(step, f"{NAME} {step.volid}")
             log.info("orphan deleted", region=step.region, volume=step.volid)
         except MoxwellError as error:
             log.warning("orphan not deleted", volume=step.volid, error=str(error))

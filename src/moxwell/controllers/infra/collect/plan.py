@@ -23,6 +23,7 @@ class Orphan:
     host: str
     name: str  # the VMID, or the volume ID
     key: str  # of the owner mark
+    scope: str = ""  # the cluster that added the region
 
     @property
     def is_guest(self) -> bool:
@@ -45,7 +46,7 @@ class CollectOrphans:
 
     regions: tuple[str, ...]
     guests: tuple[Orphan, ...]
-    deletions: tuple[DeleteVolume, ...] = ()
+    deletions: tuple[tuple[str, DeleteVolume], ...] = ()  # each with the scope of its region
 
 
 def plan(seen: ObservedOrphans) -> CollectOrphans:
@@ -57,9 +58,8 @@ def plan(seen: ObservedOrphans) -> CollectOrphans:
     due = [o for o, since in seen.since.items() if seen.now - since >= GRACE_SECONDS]
     orphans = sorted(due, key=lambda o: (o.region, o.name))
     isos = [] if seen.owners_unreadable else [o for o in orphans if not o.is_guest]
-    return CollectOrphans(
-        seen.regions, tuple(o for o in orphans if o.is_guest), tuple(_delete(o) for o in isos)
-    )
+    deletions = tuple((o.scope, _delete(o)) for o in isos)
+    return CollectOrphans(seen.regions, tuple(o for o in orphans if o.is_guest), deletions)
 
 
 def orphaned_guests(

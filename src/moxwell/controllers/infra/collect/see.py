@@ -1,5 +1,7 @@
 """Observes orphaned guests and bootstrap ISOs in all reachable regions."""
 
+from dataclasses import replace
+
 import structlog
 
 from moxwell.api.infra.machine import ProxmoxMachine
@@ -32,7 +34,7 @@ class OrphanObserver:
 
     async def see(self) -> ObservedOrphans:
         """All orphans of the regions that answer."""
-        regions = [r for r in self._regions.values() if r.inventory.health.reachable]
+        regions = [r for r in self._regions.all() if r.inventory.health.reachable]
         found: list[Orphan] = []
         for region in regions:
             found += await self._see_region(region)
@@ -52,13 +54,13 @@ class OrphanObserver:
         found = list(orphaned_guests(region.name, region.inventory.guests.values(), owners))
         for storage in _iso_storages(region):
             try:
-                volids = await self._isos.list(storage)
+                volids = await self._isos.list(region, storage)
             except MoxwellError as error:
                 where = {"region": region.name, "storage": storage.storage}
                 log.info("storage not listed", **where, error=str(error))
                 continue
             found += orphaned_isos(region.name, storage.host, volids, owners, booted)
-        return found
+        return [replace(orphan, scope=region.owner) for orphan in found]
 
     def _owners(self) -> dict[str, int]:
         """The VMID of every machine by owner key: that of its claim, and that of its UID."""

@@ -14,7 +14,7 @@ from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.ipam import IPAddress, IPAddressClaim, IPAddressClaimSpec, IPPoolReference
 from moxwell.api.meta import ObjectMeta
-from moxwell.controllers.infra.iso_cache import IsoCache
+from moxwell.controllers.infra.iso_cache import IsoCache, IsoChange
 from moxwell.controllers.infra.machine.describe import describe
 from moxwell.controllers.infra.machine.guest_agent import GuestAgentProbe
 from moxwell.controllers.infra.machine.moves import (
@@ -157,10 +157,11 @@ class MachineReconciler(Reconciler[ProxmoxMachine, ObservedProxmoxMachine, Move,
 
     async def _take_step(self, move: TakeStep) -> None:
         step = move.step
-        upid = await self._regions[step.region].perform(step, move.owner)
+        region = self._regions.scope(move.scope)[step.region]
+        upid = await region.perform(step, move.owner)
         if isinstance(step, UploadIso | DeleteVolume):
-            exists = isinstance(step, UploadIso)
-            self._isos.expect(upid, step.storage, step.volid, exists=exists)
+            change = IsoChange(step.volid, isinstance(step, UploadIso))
+            self._isos.expect(upid, region, step.storage, change)
 
     async def _patch(self, move: SpecPatch) -> ProxmoxMachine:
         """Patch the spec; fails if the object changed since the decision."""

@@ -130,7 +130,7 @@ class GuestReader:
     async def iso_exists(self, obj: ProxmoxMachine, region: Region, claim: Claim) -> bool:
         """Whether the bootstrap ISO exists on its storage."""
         storage = iso_storage_of(region.name, claim)
-        return await self._isos.exists(storage, iso_volid(obj, claim))
+        return await self._isos.exists(region, storage, iso_volid(obj, claim))
 
 
 async def read_bootstrap(reader: Reader, machine: Machine) -> BootstrapData | None:

@@ -195,6 +195,7 @@ class TakeStep:
 
     owner: Key
     step: Step
+    scope: str = ""  # the cluster whose own regions it may use
 
     def __str__(self) -> str:
         return str(self.step)

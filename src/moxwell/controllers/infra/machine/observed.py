@@ -136,6 +136,7 @@ class ObservedProxmoxMachine:
 
     machine: Machine | None = None
     owners: OwnerObjects | None = None
+    scope: str = ""  # namespace and name of the ProxmoxCluster, whose own regions it may use
     region: MachineRegion = MachineRegion()
     zone: ZoneSettings = field(default_factory=ZoneSettings)
     placement: ObservedPlacement | None = None  # read only if a host is to be chosen

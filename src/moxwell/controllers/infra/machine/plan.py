@@ -56,7 +56,7 @@ def plan(obj: ProxmoxMachine, seen: ObservedProxmoxMachine) -> Move:
     """The one next move."""
     decision = _decide(obj, seen)
     if isinstance(decision, Step):
-        return TakeStep(Key(obj.namespace, obj.name), decision)
+        return TakeStep(Key(obj.namespace, obj.name), decision, seen.scope)
     return decision
 
 

@@ -100,6 +100,7 @@ class MachineObserver:
         return ObservedProxmoxMachine(
             machine=machine,
             owners=owners,
+            scope=str(key) if proxmox_cluster and key else "",
             owned_claims=self._ip_claims.owned(obj),
             legacy_applied=legacy_applied(obj),
         )
@@ -153,7 +154,7 @@ class MachineObserver:
         names = list(obj.spec.claim.stale_clones) if obj.spec.claim else []
         if obj.deleting and is_stale(obj, seen):
             names.append(own_name(obj))
-        return replace(seen, stale_clones=await self._stale_clones.read(obj, names))
+        return replace(seen, stale_clones=await self._stale_clones.read(obj, names, seen.scope))
 
     async def _see_iso(
         self,
@@ -231,7 +232,7 @@ class MachineObserver:
             seen = await self._see_stale_clones(obj, region, _located(seen, claim, region))
         if guest is not None and (guest.ours or guest.cloning or is_stale(obj, seen)):
             return seen
-        free = guest is not None or await region.inventory.is_gone(vmid)
+        free = guest is not None or await region.inventory.is_gone(vmid, recent=True)
         if not free:
             region.inventory.poll_frequently()
         exists = await self._iso_remains(obj, region, seen)
@@ -257,18 +258,15 @@ class MachineObserver:
     def _see_region(
         self, obj: ProxmoxMachine, seen: ObservedProxmoxMachine
     ) -> tuple[Region | None, ObservedProxmoxMachine]:
-        name, owners = obj.spec.region or "", seen.owners
-        if owners is not None:
-            region = self._zones.find(owners.proxmox_cluster, name)
-        else:
-            region = self._regions.find(name)
+        name, visible = obj.spec.region or "", self._regions.scope(seen.scope)
+        region = visible.find(name)
         if region is None:
-            known = ", ".join(sorted(self._regions)) or "none"
+            known = ", ".join(sorted(visible)) or "none"
             error = f"region {name!r} is not configured (configured: {known})"
             return None, replace(seen, region=MachineRegion(known=False, error=error))
         health = region.inventory.health
         if not health.reachable:
-            error = f"region {name} does not answer: {health.error}"
+            error = f"region {name} does not answer: {region.problem}"
             return None, replace(seen, region=MachineRegion(reachable=False, error=error))
         return region, seen
 

@@ -42,13 +42,18 @@ class StaleCloneObserver:
         now = self._clock.monotonic()
         return now - self._idle_since.setdefault(obj.uid, now)
 
-    async def read(self, obj: ProxmoxMachine, names: Iterable[str]) -> tuple[StaleClone, ...]:
-        """The state of abandoned clones, given as region/VMID."""
-        return tuple([await self._read_one(obj, name) for name in names])
+    async def read(
+        self, obj: ProxmoxMachine, names: Iterable[str], scope: str = ""
+    ) -> tuple[StaleClone, ...]:
+        """The state of abandoned clones, given as region/VMID, in the regions of a cluster."""
+        regions = self._regions.scope(scope)
+        return tuple([await self._read_one(obj, name, regions) for name in names])
 
-    async def _read_one(self, obj: ProxmoxMachine, name: str) -> StaleClone:
+    async def _read_one(self, obj: ProxmoxMachine, name: str, regions: Regions) -> StaleClone:
         region_name, _, number = name.rpartition("/")
-        vmid, region = int(number), self._regions.find(region_name)
+        if not number.isdecimal():
+            return StaleClone(region_name, 0, "gone")  # not written by the controller
+        vmid, region = int(number), regions.find(region_name)
         if region is None or not region.inventory.health.reachable:
             return StaleClone(region_name, vmid, "unknown")
         guest = region.inventory.find(vmid)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from moxwell.api.infra.machine import ProxmoxMachineSpec, ProxmoxMachineTemplate
+from moxwell.api.infra.machine import ProxmoxMachineTemplate
 from moxwell.controllers.infra.template.plan import ObservedTemplate, describe, query
 from moxwell.controllers.infra.templates import TemplateCache, template_of
 from moxwell.errors import MoxwellError
@@ -29,9 +29,10 @@ class TemplateReconciler(
 
     async def see(self, obj: ProxmoxMachineTemplate, reader: Reader) -> ObservedTemplate:
         """Find the Proxmox template in any region and read its architecture."""
-        found = self._find(obj.spec.template.spec)
+        found = self._find(obj)
         if found is None:
-            silent = any(not r.inventory.health.reachable for r in self._regions.values())
+            regions = self._visible(obj.namespace)
+            silent = any(not r.inventory.health.reachable for r in regions)
             return ObservedTemplate(unreadable=silent)
         try:
             architecture = await self._templates.architecture(*found)
@@ -52,9 +53,15 @@ class TemplateReconciler(
         """Compute the status; see :mod:`.plan`."""
         return describe(obj.spec.template.spec, seen)
 
-    def _find(self, spec: ProxmoxMachineSpec) -> tuple[Region, ObservedGuest] | None:
+    def _visible(self, namespace: str) -> list[Region]:
+        """The configured regions and those that clusters of the namespace added."""
+        prefix = f"{namespace}/"
+        return [r for r in self._regions.all() if not r.owner or r.owner.startswith(prefix)]
+
+    def _find(self, obj: ProxmoxMachineTemplate) -> tuple[Region, ObservedGuest] | None:
         """The first matching template in any region; None if there is none or it is ambiguous."""
-        for region in self._regions.values():
+        spec = obj.spec.template.spec
+        for region in self._visible(obj.namespace):
             known = {t.vmid: t for t in region.inventory.view.templates}
             try:
                 templates = [template_of(region.name, t) for t in known.values()]
