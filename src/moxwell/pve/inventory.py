@@ -33,6 +33,7 @@ BUSY_FOR_SECONDS = 30.0
 LOST_SECONDS = 10.0
 STALE_SECONDS = 12.0  # the age of the list, and a margin
 FORGET_FREED_SECONDS = 3600.0
+RECENT_SECONDS = 60.0  # how long an answer about an unused VMID is recent
 MAX_ROWS = 30_000  # hosts, guests, storages and pools of one region
 
 Listener = Callable[[InventoryEvent], None]
@@ -57,6 +58,7 @@ class Inventory:
         self._view = InventoryView()
         self._known: dict[int, _Known] = {}
         self._freed: dict[int, float] = {}
+        self._free: dict[int, float] = {}  # VMIDs that Proxmox called unused, with the time
         self._listeners: list[Listener] = []
         self._busy_until = 0.0
         self._wake = asyncio.Event()
@@ -122,12 +124,21 @@ class Inventory:
         vmid = await self.uuids.find(uuid, self._view)
         return self._view.guests.get(vmid) if vmid is not None else None
 
-    async def is_gone(self, vmid: int) -> bool:
-        """Ask Proxmox whether a VMID is unused; correct also for guests that we may not see."""
+    async def is_gone(self, vmid: int, *, recent: bool = False) -> bool:
+        """
+        Ask Proxmox whether a VMID is unused; correct also for guests that we may not see.
+
+        With ``recent`` a positive answer of the last minute is enough, unless a guest with the
+        VMID was listed since: for an owner that has to know only that its own guest is gone.
+        """
+        if recent and vmid in self._free and vmid not in self._view.guests:
+            return True
         try:
             await self._pve.cluster.nextid(vmid)
         except errors.Exists:
+            self._free.pop(vmid, None)
             return False
+        self._free[vmid] = self._clock.monotonic()
         return True
 
     # ------------------------------------------------------------------ learning
@@ -224,6 +235,9 @@ class Inventory:
         for vmid, at in list(self._freed.items()):
             if polled_at - at > FORGET_FREED_SECONDS:
                 del self._freed[vmid]
+        for vmid, at in list(self._free.items()):
+            if polled_at - at > RECENT_SECONDS or vmid in self._listed.guests:
+                del self._free[vmid]
 
     def _publish(self) -> None:
         old, self._view = self._view, _corrected(self._listed, self._known)

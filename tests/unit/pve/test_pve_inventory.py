@@ -200,6 +200,35 @@ async def test_is_gone_is_false_for_invisible_guests() -> None:
     assert await seen.is_gone(101)
 
 
+def test_a_recent_answer_about_an_unused_vmid_is_used_until_a_guest_is_listed() -> None:
+    async def story() -> None:
+        world = World(HOST)
+        inventory = world.inventory
+        await inventory.refresh()
+        for _ in range(3):
+            assert await inventory.is_gone(101, recent=True)
+        assert _asked(world) == 1
+        assert await inventory.is_gone(101)
+        assert _asked(world) == 2
+        world.rows.append(guest(101))
+        await inventory.refresh()
+        assert not await inventory.is_gone(101, recent=True)
+        world.rows.pop()
+        await inventory.refresh()
+        assert await inventory.is_gone(101, recent=True)
+        asked = _asked(world)
+        await asyncio.sleep(61)
+        await inventory.refresh()
+        assert await inventory.is_gone(101, recent=True)
+        assert _asked(world) == asked + 1
+
+    run_virtual(story())
+
+
+def _asked(world: World) -> int:
+    return sum(path == "/cluster/nextid" for _, path, _ in world.transport.sent)
+
+
 # ------------------------------------------------------------------ polling interval
 
 
