@@ -46,6 +46,7 @@ class NewClaim:
         "requirements",
         "reserved",
         "template",
+        "volumes",
     )
 
     def __init__(self, number: int, template: ClaimTemplate, options: int, zero: Vector) -> None:
@@ -58,6 +59,7 @@ class NewClaim:
         self.reserved: tuple[Offering, ...] = ()
         self.pods: list[PodDemand] = []
         self.ports: list[HostPort] = []
+        self.volumes: frozenset[tuple[str, str]] = frozenset()
         self.passed_over: tuple[tuple[str, PlacementFailure], ...] = ()
 
     def add(self, pod: PodDemand, placement: ClaimPlacement) -> None:
@@ -67,6 +69,8 @@ class NewClaim:
         self.requests = placement.requests
         self.reserved = placement.reserved
         self.ports += pod.shape.host_ports
+        if pod.shape.volumes:
+            self.volumes |= frozenset(pod.shape.volumes)
 
     @property
     def min_values_relaxed(self) -> bool:
@@ -136,6 +140,8 @@ class ClaimRules:
             remaining &= table.fitting(requests)
         else:
             remaining &= self._fitting(claim, pod, requests)
+        if pod.shape.volumes:
+            remaining &= table.attachable(claim.volumes | frozenset(pod.shape.volumes))
         if wanted.min_values and (missing := table.missing_values(remaining, wanted)):
             if not relax:
                 return NoInstanceType(self._search(claim, pod, wanted), tuple(sorted(missing)))

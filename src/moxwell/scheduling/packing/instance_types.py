@@ -30,13 +30,14 @@ class Offering:
 
 @dataclass(frozen=True, slots=True)
 class InstanceType:
-    """A shape of a machine; resources are in thousandths."""
+    """A shape of a machine; resources are in thousandths, volume limits per CSI driver."""
 
     name: str
     capacity: Mapping[str, int] = field(hash=False)
     overhead: Mapping[str, int] = field(hash=False)
     requirements: tuple[LabelRequirement, ...]
     offerings: tuple[Offering, ...]
+    volume_limits: tuple[tuple[str, int], ...] = ()
 
     @property
     def allocatable(self) -> dict[str, int]:

@@ -1,26 +1,32 @@
 """Reserved capacity that node claims of one run hold, by reservation."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from moxwell.scheduling.packing.instance_types import InstanceType, Offering
 from moxwell.scheduling.well_known_labels import RESERVED
 
 
-class ReservationLedger:
+def reservation_capacities(types: Iterable[InstanceType]) -> dict[str, int]:
     """
-    Counts reservations pessimistically: a claim holds every reservation that it may still use.
+    How many nodes each reservation has room for.
 
     A reservation that several instance types list with different capacities has the smallest.
     """
+    left: dict[str, int] = {}
+    for offering in (o for t in types for o in t.offerings if o.capacity_type == RESERVED):
+        capacity = offering.reservation_capacity
+        left[offering.reservation] = min(left.get(offering.reservation, capacity), capacity)
+    return left
 
-    def __init__(self, types: Iterable[InstanceType]) -> None:
-        self._left: dict[str, int] = {}
+
+class ReservationLedger:
+    """
+    Counts reservations pessimistically: a claim holds every reservation that it may still use.
+    """
+
+    def __init__(self, capacities: Mapping[str, int]) -> None:
+        self._left = dict(capacities)
         self._held: dict[int, set[str]] = {}
-        for each in types:
-            for offering in each.offerings:
-                if offering.capacity_type == RESERVED:
-                    known = self._left.get(offering.reservation, offering.reservation_capacity)
-                    self._left[offering.reservation] = min(known, offering.reservation_capacity)
 
     def can_hold(self, claim: int, offering: Offering) -> bool:
         """Whether a claim holds the reservation of an offering or could."""

@@ -7,9 +7,10 @@ from moxwell.api.core.nodes import Taint
 from moxwell.scheduling.packing.claim_index import ClaimIndex
 from moxwell.scheduling.packing.claim_order import ClaimOrder
 from moxwell.scheduling.packing.claims import ClaimPlacement, ClaimRules, NewClaim
-from moxwell.scheduling.packing.existing import ExistingBin
+from moxwell.scheduling.packing.existing_index import ExistingNodes
 from moxwell.scheduling.packing.failures import LimitsReached, PlacementFailure, PodFailure
 from moxwell.scheduling.packing.finish import finished
+from moxwell.scheduling.packing.nodes import ClusterNode
 from moxwell.scheduling.packing.pod_classes import PodClass, PodClasses
 from moxwell.scheduling.packing.pods import PodDemand
 from moxwell.scheduling.packing.reservations import ReservationLedger
@@ -18,10 +19,16 @@ from moxwell.scheduling.packing.templates import ClaimTemplate
 from moxwell.scheduling.packing.topology import Topology
 from moxwell.scheduling.packing.topology_groups import TopologyGroup
 from moxwell.scheduling.requirement_sets import RequirementSet
-from moxwell.scheduling.resource_lists import NODES
+from moxwell.scheduling.resource_lists import MILLI, NODES
 
 if TYPE_CHECKING:
     from moxwell.scheduling.packing.solver import Solver
+
+
+def charge(limits: dict[str, int], node: ClusterNode, times: int = 1) -> None:
+    """Take a node from what the limits of its pool leave, or give it back."""
+    for name in limits:
+        limits[name] -= times * (MILLI if name == NODES else node.capacity.get(name, 0))
 
 
 class SolverRun:
@@ -37,7 +44,6 @@ class SolverRun:
         options = solver.options
         uids = frozenset(p.uid for p in pods)
         self._solver = solver
-        self._held = held
         self._topology = Topology(solver.topology, uids, removed, options.ignore_preferences)
         self._classes = PodClasses(
             solver.algebra,
@@ -46,14 +52,13 @@ class SolverRun:
             options.ignore_preferences,
             solver.tolerate_prefer_no_schedule,
         )
-        self._nodes = [ExistingBin(b) for b in solver.nodes if b.node.name not in removed]
+        self._nodes = ExistingNodes(solver.nodes, removed, held)
         self._claims: list[NewClaim] = []
         self._order = ClaimOrder()
         self._index = ClaimIndex(solver.rules, len(solver.axis.zero))
-        types = (t for p in solver.snapshot.pools for t in p.instance_types)
-        self._reservations = ReservationLedger(types)
+        self._reservations = ReservationLedger(solver.reservations)
         self._fit = ClaimRules(solver.rules, solver.axis, self._reservations, options)
-        self._limits = self._remaining_limits()
+        self._limits = self._remaining_limits(removed)
         self._failures: dict[str, PodFailure] = {}
         self._attached: set[int] = set()
         self._prepare(pods)
@@ -74,15 +79,12 @@ class SolverRun:
             self._attached.add(pod_class.number)
             self._classes.attach(pod_class)
 
-    def _remaining_limits(self) -> dict[str, dict[str, int]]:
+    def _remaining_limits(self, removed: frozenset[str]) -> dict[str, dict[str, int]]:
         """What the limits of each pool leave beside its existing nodes."""
-        left = {p.name: dict(p.limits) for p in self._solver.snapshot.pools}
-        for each in self._nodes:
-            node = each.base.node
-            limits = left.get(node.pool)
-            if limits:
-                for name in limits:
-                    limits[name] -= 1000 if name == NODES else node.capacity.get(name, 0)
+        left = {name: dict(limits) for name, limits in self._solver.limits.items()}
+        for node in self._solver.nodes.named(removed):
+            if node.pool in left:
+                charge(left[node.pool], node, -1)
         return left
 
     def schedule(self, pod: PodDemand) -> bool:
@@ -108,12 +110,11 @@ class SolverRun:
 
     def _to_existing(self, pod: PodDemand, pod_class: PodClass) -> bool:
         free = pod.phase == "Pending" or pod.node_name in self._solver.deleting
-        for each in self._nodes:
-            if each.base.node.name in self._held and not free:
-                continue
+        for each in self._nodes.candidates(pod_class.requests, ignore_hold=free):
             found = each.fit(pod_class, self._solver.rules)
             if isinstance(found, RequirementSet):
                 each.add(pod, pod_class.requests, found)
+                self._nodes.added(each, pod_class.requests)
                 self._record(pod_class, each.base.host, each.base.taints, found)
                 return True
         return False
@@ -189,7 +190,7 @@ class SolverRun:
 
     def result(self) -> SchedulingResult:
         """The decisions so far."""
-        existing = {n.base.node.name: tuple(n.pods) for n in self._nodes if n.pods}
+        existing = self._nodes.pods()
         return finished(
             self._solver.algebra,
             self._solver.snapshot.rules.reservation,

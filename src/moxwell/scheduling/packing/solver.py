@@ -12,10 +12,12 @@ from moxwell.scheduling.packing.bins import NodeRules
 from moxwell.scheduling.packing.cluster import ClusterSnapshot, SolverOptions
 from moxwell.scheduling.packing.daemons import DaemonPods
 from moxwell.scheduling.packing.existing import node_bases
+from moxwell.scheduling.packing.existing_index import NodeTable
 from moxwell.scheduling.packing.pods import PodDemand
+from moxwell.scheduling.packing.reservations import reservation_capacities
 from moxwell.scheduling.packing.resource_axis import ResourceAxis
 from moxwell.scheduling.packing.results import SchedulingResult
-from moxwell.scheduling.packing.run import SolverRun
+from moxwell.scheduling.packing.run import SolverRun, charge
 from moxwell.scheduling.packing.templates import claim_templates
 from moxwell.scheduling.packing.topology import TopologyIndex
 from moxwell.scheduling.requirement_sets import RequirementAlgebra
@@ -36,8 +38,15 @@ class Solver:
         self.templates = claim_templates(
             snapshot.pools, self.axis, self.algebra, daemons, self.options
         )
-        active = (n for n in snapshot.nodes if not n.deleting)
-        self.nodes = node_bases(active, snapshot.pods, self.axis, self.rules, daemons)
+        active = [n for n in snapshot.nodes if not n.deleting]
+        bases = node_bases(active, snapshot.pods, self.axis, self.rules, daemons)
+        self.nodes = NodeTable(bases, len(self.axis.zero))
+        self.limits = {p.name: dict(p.limits) for p in snapshot.pools}
+        for node in active:
+            if node.pool in self.limits:
+                charge(self.limits[node.pool], node)
+        types = (t for p in snapshot.pools for t in p.instance_types)
+        self.reservations = reservation_capacities(types)
         self.deleting = frozenset(n.name for n in snapshot.nodes if n.deleting)
         self.topology = TopologyIndex(snapshot, self.algebra)
         self.tolerate_prefer_no_schedule = any(

@@ -7,6 +7,7 @@ the same question has the same answer.
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
@@ -121,6 +122,13 @@ class TypeTable:
             if amount > 0:
                 found &= masks[bisect_left(levels, amount)]
         return found
+
+    def attachable(self, volumes: Iterable[tuple[str, str]]) -> int:
+        """Types to which so many volumes ``(driver, volume)`` can be attached."""
+        counts = Counter(driver for driver, _ in volumes)
+        return _mask(
+            all(counts[driver] <= limit for driver, limit in t.volume_limits) for t in self.types
+        )
 
     def within(self, limits: Mapping[str, int]) -> int:
         """Types whose capacity does not exceed what is left of a pool's limits."""
