@@ -8,16 +8,17 @@ BIN := $(VENV)/bin
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-$(VENV)/.installed: pyproject.toml
+$(VENV)/.installed: pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Moxwell needs Python 3.11 or newer: make PYTHON=python3.11 …")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing Moxwell into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed
+$(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.lock
 	@echo "installing what the tests need into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	@touch $@
 
 install: $(VENV)/.installed ## install Moxwell in .venv
@@ -57,4 +58,17 @@ bench: dev envtest ## measure ratios against peers in one run (only="bench/pve.p
 	@set -e; for each in $(or $(only),$(shell grep -l '^Run: ``python bench/' bench/*.py)); do \
 	  echo "== $$each"; PYTHONPATH=tools:tests/conformance:bench nice $(BIN)/python $$each; done
 
-.PHONY: help install dev up down status lint envtest test unit bench
+LOCK := uv pip compile pyproject.toml --universal --generate-hashes --no-emit-index-url --no-annotate --quiet --custom-compile-command "make lock"
+
+lock: ## resolve the dependencies and write the lock files with hashes (needs uv)
+	@$(LOCK) --upgrade -o requirements.lock
+	@$(LOCK) --upgrade --extra dev --python-version 3.11.5 -c requirements.lock -o requirements-dev.lock
+
+sbom: dev ## write the CycloneDX bill of materials of the locked dependencies to dist/
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[release]'
+	@mkdir -p dist
+	@$(BIN)/cyclonedx-py requirements requirements.lock --pyproject pyproject.toml \
+	  --output-reproducible --of JSON -o dist/moxwell.cdx.json
+	@echo dist/moxwell.cdx.json
+
+.PHONY: lock sbom help install dev up down status lint envtest test unit bench
