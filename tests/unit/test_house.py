@@ -33,7 +33,9 @@ MAY: dict[str, set[str]] = {
     "csi": {"api", "scheduling", "bootstrap", "pve", "kube", "runtime"},
     # pve: the feed joins the inventory (read-only types) with the objects; csi: volume handles;
     # verify and plan: the daemon serves them as actions of the dashboard
-    "web": {"api", "scheduling", "kube", "runtime", "controllers", "plan", "verify", "pve", "csi"},
+    # onboarding: the checks of a region
+    "web": {"api", "scheduling", "kube", "runtime", "controllers", "plan", "verify", "pve", "csi"}
+    | {"onboarding"},
     "plan": {"api", "scheduling", "bootstrap", "kube", "runtime", "controllers", "pve"},
     # csi: names and labels of volumes; pve: verify reads both sides and compares them
     "verify": {"api", "scheduling", "bootstrap", "kube", "runtime", "controllers", "pve", "csi"},

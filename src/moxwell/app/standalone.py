@@ -116,7 +116,7 @@ class Instance:
         _add_cluster_api(runtime, clock, planes)
         change_log = ChangeLog(clock.now())
         feed = _feed(state, clock, regions, runtime, planes, mode=_mode(lab))
-        served = actions.make(runtime.kube, infra, regions, planner)
+        served = actions.make(runtime.kube, infra, regions, planner, clock=clock)
         served["verify"] = verify_action(runtime.kube, regions, clock)
         dashboard = await _serve_dashboard(stack, state, change_log, served)
         if lab is not None:

@@ -9,22 +9,30 @@ import msgspec
 import yaml
 
 from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.clock import Clock
 from moxwell.controllers.infra.collect.plan import Orphan
 from moxwell.controllers.infra.machine.explain import HostExplanation
 from moxwell.controllers.infra.setup import Infra
-from moxwell.errors import Invalid, MoxwellError, Unreachable
+from moxwell.errors import Invalid
 from moxwell.kube.client import Kube
+from moxwell.onboarding.region_checks import CheckLevel, RegionNeeds, check_region
+from moxwell.onboarding.region_facts import read_facts
 from moxwell.plan.manifest_plan import ManifestPlanner
-from moxwell.pve import preflight
 from moxwell.pve.regions import Region, Regions
 from moxwell.runtime.key import Key
 
 Query = Mapping[str, Any]
 Action = Callable[[Query], Awaitable[Any]]
+_LEVELS = {CheckLevel.PASS: "ok", CheckLevel.WARN: "remark", CheckLevel.FAIL: "wrong"}
 
 
 def make(
-    kube: Kube, infra: Infra, regions: Regions, planner: ManifestPlanner | None = None
+    kube: Kube,
+    infra: Infra,
+    regions: Regions,
+    planner: ManifestPlanner | None = None,
+    *,
+    clock: Clock,
 ) -> dict[str, Action]:
     """The actions by name; without a planner there are no plans and no explained clusters."""
 
@@ -47,7 +55,7 @@ def make(
         return {"parts": parts}
 
     async def health(query: Query) -> Any:
-        rows = [row for region in regions.values() for row in await _health(region)]
+        rows = [row for region in regions.values() for row in await _health(region, clock)]
         return {"rows": rows + _orphans(infra.collector.guests)}
 
     return {"yaml": as_yaml, "explain": explain, "plan": plan, "health": health}
@@ -74,31 +82,21 @@ def _documents(query: Query) -> list[dict[str, Any]]:
         raise Invalid(f"the manifests are not a JSON list of objects: {error}") from error
 
 
-async def _health(region: Region) -> list[dict[str, str]]:
-    """Whether a region answers, its token has the privileges, and it has templates."""
+async def _health(region: Region, clock: Clock) -> list[dict[str, str]]:
+    """The checks of a region; those that pass are one line."""
     name, known = region.name, region.inventory.health
     if known is not None and not known.reachable:
         return [_unreachable(name, known.error)]
-    try:
-        report = await preflight.check(region.reader)
-        version = await region.reader.cluster.version()
-    except Unreachable as error:  # the inventory has not noticed yet
-        return [_unreachable(name, str(error))]
-    except MoxwellError as error:
-        return [_finding("wrong", f"region {name}: {error}", "check the privileges of the token")]
-    rows = [_finding("ok", f"region {name} answers, Proxmox VE {version.version}")]
-    if report.missing:
-        lacks = ", ".join(sorted({n.privilege for n in report.missing}))
-        do = "give the token the documented role: see docs/proxmox-client.md"
-        rows.append(_finding("wrong", f"region {name}: the token lacks {lacks}", do))
-    offline = sorted(h.name for h in region.inventory.hosts.values() if not h.online)
-    if offline:
-        text = f"region {name}: hosts {', '.join(offline)} do not answer"
-        rows.append(_finding("remark", text, "machines there are kept until the hosts answer"))
-    if not region.inventory.view.templates:
-        do = "create a template with containerd, kubelet and kubeadm, tagged k8s-VERSION"
-        rows.append(_finding("wrong", f"region {name} has no template to clone", do))
-    return rows
+    facts = await read_facts(region.reader, region.config, clock)
+    checks = check_region(facts, RegionNeeds())
+    rows = [
+        _finding(_LEVELS[check.level], f"region {name}: {check.what}", check.do)
+        for check in checks
+        if check.level is not CheckLevel.PASS
+    ]
+    if facts.error is not None:
+        return rows
+    return [_finding("ok", f"region {name} answers, Proxmox VE {facts.version}"), *rows]
 
 
 def _unreachable(name: str, error: str) -> dict[str, str]:
