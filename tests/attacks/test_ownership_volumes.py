@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from moxwell.api.kinds import Resource
 from moxwell.csi import driver as drivers
+from moxwell.csi.cluster_guests import ClusterGuests, GuestNotBound
 from moxwell.csi.controller import ControllerService
 from moxwell.csi.driver import Driver, DriverSettings
 from moxwell.csi.ids import VolumeId, get_volume, tenant_key_in
@@ -22,6 +23,7 @@ from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.errors import Missing, MoxwellError
 from moxwell.kube.client import Kube
 from moxwell.lab.proxmox.state import SimVolume
+from moxwell.pve.ownership import Foreign
 from moxwell.testing import csi_calls as calls
 from moxwell.testing.csi import CsiEnvironment
 from moxwell.testing.csi_calls import GIB
@@ -320,3 +322,35 @@ def test_the_system_namespace_of_a_cluster_cannot_be_deleted() -> None:
             assert await kube.find(spaces, "kube-system") is not None
 
     run_virtual(story())
+
+
+@pytest.mark.parametrize(
+    ("description", "tags", "error"),
+    [
+        pytest.param("moxwell-owner=x\nmoxwell-cluster=team/c", "", None, id="own"),
+        pytest.param("moxwell-owner=x\nmoxwell-cluster=team/d", "", None, id="same namespace"),
+        pytest.param("moxwell-owner=x\nmoxwell-cluster=b/c", "", Foreign, id="other namespace"),
+        pytest.param("", "", Foreign, id="a guest of nobody"),
+        pytest.param("moxwell-owner=x", "moxwell;mox-x", GuestNotBound, id="not bound yet"),
+    ],
+)
+def test_a_volume_is_attached_to_guests_of_the_own_namespace_only(
+    tmp_path: Path, description: str, tags: str, error: type[MoxwellError] | None
+) -> None:
+    """A tenant writes its Nodes, so that it can name any guest as its node."""
+
+    async def story(env: CsiEnvironment, victims: Victims) -> None:
+        env.conf(101).update({"description": description, "tags": tags})
+        env.engine.runtimes["r1"].mark_changed(101)
+        await env.driver.regions["r1"].inventory.refresh()
+        driver = drivers.assemble(env.driver.regions, env.clock, guests=ClusterGuests("team", "c"))
+        control = ControllerService(driver)
+        volume = await calls.create(control, "pvc-x")
+        if error is None:
+            await calls.attach(control, volume, 101)
+        else:
+            with pytest.raises(error):
+                await calls.attach(control, volume, 101)
+            assert "pvc-x" not in str(env.conf(101))
+
+    run(tmp_path, story)

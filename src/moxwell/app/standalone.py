@@ -218,9 +218,9 @@ async def _open_control_planes(
     """Each tenant gets the cloud controllers and the CSI sidecars; they run in this process."""
     storage = TenantStorage(regions, clock, MemoryJournal(state.folder / "csi-record.json"))
 
-    def extend(tenant: Runtime) -> None:
-        add_cloud(tenant, clock, regions, Features())
-        storage.add(tenant, binding=False)
+    def extend(tenant: Runtime, key: Key) -> None:
+        add_cloud(tenant, clock, regions.scope(str(key)), Features())
+        storage.add(tenant, key, binding=False)
 
     return await open_control_planes(
         state.control_planes,

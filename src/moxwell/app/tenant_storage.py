@@ -15,6 +15,7 @@ from moxwell.csi import driver as drivers
 from moxwell.csi import inprocess
 from moxwell.csi.attach_queue import GuestQueues
 from moxwell.csi.attachments import AttachmentIndex
+from moxwell.csi.cluster_guests import ClusterGuests
 from moxwell.csi.controller import ControllerService
 from moxwell.csi.driver import Driver
 from moxwell.csi.journal import ConfigMapJournal, MemoryJournal, VolumeJournal
@@ -29,6 +30,7 @@ from moxwell.embedded.controllermanager.storage.plugin import (
 )
 from moxwell.errors import MoxwellError
 from moxwell.pve.regions import Regions
+from moxwell.runtime.key import Key
 from moxwell.runtime.manager import Runtime
 from moxwell.runtime.reconciler import Controller as Loop
 
@@ -127,26 +129,33 @@ class TenantStorage:
         self._regions, self._clock, self._record = regions, clock, record or MemoryJournal()
         self._attachments, self._queues = AttachmentIndex(), GuestQueues(clock)
 
-    def driver(self, runtime: Runtime) -> Driver:
-        """A driver that uses the API of one tenant."""
+    def driver(self, runtime: Runtime, cluster: Key | None = None) -> Driver:
+        """
+        A driver that uses the API of one tenant.
+
+        With ``cluster`` it uses the regions of that ProxmoxCluster and attaches volumes only to
+        guests of its namespace.
+        """
         name = drivers.NAME
         driver = drivers.assemble(
-            self._regions,
+            self._regions.scope(str(cluster or "")),
             self._clock,
             kube=runtime.kube,
             journal=ConfigMapJournal(runtime.kube, JOURNAL_NAMESPACE, name),
             record=self._record,
+            guests=ClusterGuests(cluster.namespace, cluster.name) if cluster else None,
         )
-        return replace(driver, attachments=self._attachments, queues=self._queues)
+        attachments = self._attachments.scoped(driver.regions)
+        return replace(driver, attachments=attachments, queues=self._queues)
 
-    def add(self, runtime: Runtime, *, binding: bool = True) -> None:
+    def add(self, runtime: Runtime, cluster: Key | None = None, *, binding: bool = True) -> None:
         """Add the storage controllers; ``binding`` is False where kube-controller-manager binds."""
-        driver, manager = self.driver(runtime), runtime.manager
+        driver, manager = self.driver(runtime, cluster), runtime.manager
         if binding:
             setup.add_binding(runtime)
         setup.add_sidecars(runtime, self._clock, InProcessPlugin(driver))
         classes = storage_classes.StorageClassReconciler(
-            runtime.kube, self._regions, driver.settings.name
+            runtime.kube, driver.regions, driver.settings.name
         )
         manager.add(Loop(name=storage_classes.NAME, reconciler=classes, per_shard=1))
         manager.add_loop("csi.earlier", lambda: driver.ownership.earlier.run(self._clock))

@@ -66,6 +66,10 @@ class GuestQueue:
         self._runner: asyncio.Task[None] | None = None
         self._config: GuestConfig | None = None
 
+    def changed(self) -> None:
+        """Read the configuration again before the next write: its digest is not current."""
+        self._config = None
+
     async def submit(self, request: DiskRequest) -> AttachedDisk:
         """Wait until the request is applied to the running guest; raises if it fails."""
         queued = _QueuedRequest(request, asyncio.get_running_loop().create_future())
@@ -228,8 +232,14 @@ class GuestQueues:
         self._clock = clock
         self._queues: dict[tuple[str, int], GuestQueue] = {}
 
+    def changed(self, region: Region, vmid: int) -> None:
+        """Note that another path changed the configuration of a guest."""
+        queue = self._queues.get((region.key, vmid))
+        if queue is not None:
+            queue.changed()
+
     async def submit(self, region: Region, vmid: int, request: DiskRequest) -> AttachedDisk:
-        key = (region.name, vmid)
+        key = (region.key, vmid)  # regions of two owners may have the same name
         queue = self._queues.get(key)
         if queue is None:
             queue = self._queues[key] = GuestQueue(region, vmid, self._clock)

@@ -11,6 +11,7 @@ a VMID.
 
 import asyncio
 from collections.abc import Iterable
+from copy import copy
 from dataclasses import dataclass
 
 import structlog
@@ -28,7 +29,7 @@ from moxwell.pve.regions import Region, Regions
 MAX_CONCURRENT_READS = 8
 RESCAN_SECONDS = 300.0
 log = structlog.get_logger(__name__)
-Key = tuple[str, str]  # region, Proxmox volume id
+Key = tuple[str, str]  # key of the region, Proxmox volume id
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +40,6 @@ class Attachment:
     slot: str = ""
 
 
-def key_of(volume: VolumeId) -> Key:
-    return (volume.region, volume.volid)
-
-
 class AttachmentIndex:
     """The attachments in all regions."""
 
@@ -51,43 +48,59 @@ class AttachmentIndex:
         self._read: dict[str, dict[int, str]] = {}  # region -> VMID -> state when it was read
         self._foreign_tasks = ForeignTasks(clock)
         self._locks: dict[str, asyncio.Lock] = {}
+        self._regions: Regions | None = None
+
+    def scoped(self, regions: Regions) -> "AttachmentIndex":
+        """The same index, for volumes in the regions of one scope."""
+        seen = copy(self)  # shares everything but the regions
+        seen._regions = regions
+        return seen
+
+    def _region_key(self, name: str) -> str:
+        """The key of a region; names of regions are unique within a scope only."""
+        region = self._regions.find(name) if self._regions is not None else None
+        return region.key if region is not None else name
+
+    def _key(self, volume: VolumeId) -> Key:
+        return (self._region_key(volume.region), volume.volid)
 
     def find(self, volume: VolumeId) -> Attachment | None:
-        return self._attachments.get(key_of(volume))
+        return self._attachments.get(self._key(volume))
 
     def volumes_of(self, region: str, vmid: int) -> tuple[Key, ...]:
-        return tuple(k for k, a in self._attachments.items() if k[0] == region and a.vmid == vmid)
+        at = self._region_key(region)
+        return tuple(k for k, a in self._attachments.items() if k[0] == at and a.vmid == vmid)
 
     def reserve(self, volume: VolumeId, vmid: int) -> Attachment | None:
         """Reserve a volume for a guest; returns the attachment to another guest, if any."""
-        current = self._attachments.get(key_of(volume))
+        current = self._attachments.get(self._key(volume))
         if current is not None and current.vmid != vmid:
             return current
-        self._attachments.setdefault(key_of(volume), Attachment(vmid))
+        self._attachments.setdefault(self._key(volume), Attachment(vmid))
         return None
 
     def set(self, volume: VolumeId, vmid: int, slot: str) -> None:
-        self._attachments[key_of(volume)] = Attachment(vmid, slot)
+        self._attachments[self._key(volume)] = Attachment(vmid, slot)
 
     def remove(self, volume: VolumeId, vmid: int) -> None:
         """Record that the guest does not have the volume."""
-        current = self._attachments.get(key_of(volume))
+        current = self._attachments.get(self._key(volume))
         if current is not None and current.vmid == vmid:
-            del self._attachments[key_of(volume)]
+            del self._attachments[self._key(volume)]
 
     def remove_guest(self, region: str, vmid: int) -> None:
-        self._read.get(region, {}).pop(vmid, None)
+        self._read.get(self._region_key(region), {}).pop(vmid, None)
         for key in self.volumes_of(region, vmid):
             del self._attachments[key]
 
     async def sync(self, region: Region) -> None:
         """Read guests that are new or changed since the last call; remove deleted ones."""
-        async with self._locks.setdefault(region.name, asyncio.Lock()):
-            known = self._read.setdefault(region.name, {})
+        async with self._locks.setdefault(region.key, asyncio.Lock()):
+            known = self._read.setdefault(region.key, {})
             changed = await self._foreign_tasks.changed_guests(region)
             guests = region.inventory.guests
             for vmid in known.keys() - guests.keys():
-                self.remove_guest(region.name, vmid)
+                self.remove_guest(region.key, vmid)
             outdated = [
                 guest
                 for guest in guests.values()
@@ -115,8 +128,8 @@ class AttachmentIndex:
     def update(self, region: Region, guest: ObservedGuest, config: GuestConfig) -> None:
         """Apply the configuration of a guest; reservations in progress stay."""
         vmid = guest.vmid
-        found = {} if is_helper_vm(config.tags) else dict(_volumes(region.name, config))
-        for key in self.volumes_of(region.name, vmid):
+        found = {} if is_helper_vm(config.tags) else dict(_volumes(region.key, config))
+        for key in self.volumes_of(region.key, vmid):
             if key not in found and self._attachments[key].slot:
                 del self._attachments[key]
         for key, slot in found.items():
@@ -126,7 +139,7 @@ class AttachmentIndex:
             else:
                 guests = [current.vmid, vmid]
                 log.error("disk attached to two guests", disk=key[1], guests=guests)
-        self._read.setdefault(region.name, {})[vmid] = _state(guest)
+        self._read.setdefault(region.key, {})[vmid] = _state(guest)
 
     async def rescan(self, regions: Regions, clock: Clock) -> None:
         """Read every guest again, one after the other, until cancelled."""

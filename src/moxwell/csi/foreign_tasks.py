@@ -30,9 +30,9 @@ class ForeignTasks:
         """The guests that tasks of other users touched since the last call."""
         if self._clock is not None:
             now = self._clock.monotonic()
-            if now - self._last_read.get(region.name, -MIN_INTERVAL_SECONDS) < MIN_INTERVAL_SECONDS:
+            if now - self._last_read.get(region.key, -MIN_INTERVAL_SECONDS) < MIN_INTERVAL_SECONDS:
                 return frozenset()
-            self._last_read[region.name] = now
+            self._last_read[region.key] = now
         own_user = _own_user(region)
         rows = [
             row
@@ -41,8 +41,8 @@ class ForeignTasks:
             and _user_of(row.upid) != own_user
             and row.id.isdigit()
         ]
-        before = self._processed.get(region.name, frozenset())
-        self._processed[region.name] = frozenset(row.upid for row in rows if not row.running)
+        before = self._processed.get(region.key, frozenset())
+        self._processed[region.key] = frozenset(row.upid for row in rows if not row.running)
         return frozenset(int(row.id) for row in rows if row.upid not in before)
 
 

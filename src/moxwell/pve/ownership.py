@@ -146,6 +146,12 @@ def binding_key(config: GuestConfig) -> str | None:
     return keys[0] if len(keys) == 1 else None
 
 
+def cluster_of(config: GuestConfig) -> str:
+    """Return the ``namespace/cluster`` in the description of a guest; empty if it is not bound."""
+    line = _CLUSTER_LINE.search(config.description)
+    return line[1] if line else ""
+
+
 def _cluster_keys(tags: Iterable[str]) -> tuple[str, ...]:
     prefix = CLUSTER_TAG_PREFIX
     return tuple(t.removeprefix(prefix) for t in map(str.lower, tags) if t.startswith(prefix))

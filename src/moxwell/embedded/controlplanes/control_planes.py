@@ -20,14 +20,13 @@ from moxwell.embedded.clusterapi.tenantcontrolplane.plan import (
 from moxwell.embedded.controllermanager import resources
 from moxwell.embedded.controlplanes.processes.control_planes import ProcessControlPlanes
 from moxwell.embedded.controlplanes.supervision.process import Processes
+from moxwell.embedded.controlplanes.tenant_api import Extend
 from moxwell.embedded.ports import free_port
 from moxwell.runtime.caches import Caches
 from moxwell.runtime.key import Key
-from moxwell.runtime.manager import Runtime
 
 NO = "no"
 PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "PYTHONPATH", "PYTHONHASHSEED")
-Extend = Callable[[Runtime], object]
 
 
 class HostedControlPlanes:

@@ -23,7 +23,7 @@ from moxwell.embedded.clusterapi.tenantcontrolplane.plan import (
     HostedControlPlaneSpec,
 )
 from moxwell.embedded.controlplanes.hosted_folder import HostedFolder
-from moxwell.embedded.controlplanes.tenant_api import Extend, TenantApi
+from moxwell.embedded.controlplanes.tenant_api import Extend, TenantApi, no_extension
 from moxwell.runtime.caches import Caches
 from moxwell.runtime.key import Key
 
@@ -51,7 +51,7 @@ class InProcessControlPlanes:
         *,
         new_port: Callable[[], int],
         host: str = "127.0.0.1",
-        extend: Extend = lambda runtime: None,
+        extend: Extend = no_extension,
     ) -> None:
         """``extend`` adds further controllers for a tenant."""
         self._root, self._clock, self._host, self._new_port = root, clock, host, new_port

@@ -17,10 +17,17 @@ from moxwell.embedded.scheduler.controller import scheduler
 from moxwell.kube.client import Kube
 from moxwell.pki.certificates import load_certificate
 from moxwell.pki.folder import CertificateAuthority
+from moxwell.runtime.key import Key
 from moxwell.runtime.manager import Manager, Runtime, assemble
 from moxwell.runtime.settings import ManagerSettings
 
-Extend = Callable[[Runtime], object]
+Extend = Callable[[Runtime, Key], object]  # with the key of the TenantControlPlane
+
+
+def no_extension(runtime: Runtime, key: Key) -> None:
+    """Add nothing."""
+
+
 TENANT_QUOTA_BYTES = 256 << 20  # all objects are in memory too, which is limited per process
 
 
@@ -41,7 +48,7 @@ class TenantApi:
         *,
         host: str,
         port: int,
-        extend: Extend = lambda runtime: None,
+        extend: Extend = no_extension,
     ) -> "TenantApi":
         """Open the database, apply what joining nodes need, then listen."""
         authority = CertificateAuthority(folder / "pki", clock.now)
@@ -71,7 +78,11 @@ class TenantApi:
         except OSError:
             await store.stop()
             raise
-        return cls(store, server, hosted_controllers(store, authority, clock, extend))
+        return cls(
+            store,
+            server,
+            hosted_controllers(store, authority, clock, lambda runtime: extend(runtime, spec.key)),
+        )
 
     async def stop(self) -> None:
         """Stop to listen and close the database."""
@@ -83,7 +94,7 @@ def hosted_controllers(
     store: EmbeddedApiServer,
     authority: CertificateAuthority,
     clock: Clock,
-    extend: Extend = lambda runtime: None,
+    extend: Callable[[Runtime], object] = lambda runtime: None,
 ) -> Manager:
     """The controllers of kube-controller-manager and the scheduler, for one apiserver."""
     runtime = assemble(store, clock, ManagerSettings(elect=False, identity="hosted"))

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from moxwell import task_group
 from moxwell.clock import Clock
 from moxwell.embedded.controllermanager import resources
+from moxwell.embedded.controlplanes.tenant_api import Extend
 from moxwell.kube import kubeconfig
 from moxwell.kube.client import Kube
 from moxwell.kube.transport import KubeTransport
 from moxwell.runtime.caches import Caches
 from moxwell.runtime.key import Key
-from moxwell.runtime.manager import Manager, Runtime, assemble
+from moxwell.runtime.manager import Manager, assemble
 from moxwell.runtime.settings import ManagerSettings
 
 Prepare = Callable[[Kube], Awaitable[None]]
@@ -36,9 +37,7 @@ class _Controllers:
 class TenantControllers:
     """The controllers of all tenants; ``tasks`` owns what they run."""
 
-    def __init__(
-        self, clock: Clock, extend: Callable[[Runtime], object], tasks: task_group.LongLivedTasks
-    ) -> None:
+    def __init__(self, clock: Clock, extend: Extend, tasks: task_group.LongLivedTasks) -> None:
         self._clock, self._extend, self._tasks = clock, extend, tasks
         self._running: dict[Key, _Controllers] = {}
 
@@ -60,7 +59,7 @@ class TenantControllers:
             stack.pop_all()
         runtime = assemble(transport, self._clock, ManagerSettings(elect=False, identity="hosted"))
         runtime.manager.caches.of(resources.PODS)
-        self._extend(runtime)
+        self._extend(runtime, key)
         task = self._tasks.spawn(runtime.manager.run())
         self._running[key] = _Controllers(admin, runtime.manager, transport, task)
         return True

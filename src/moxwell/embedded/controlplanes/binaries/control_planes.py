@@ -41,13 +41,13 @@ from moxwell.embedded.controlplanes.supervision.supervisor import (
     ProgramState,
     Supervisor,
 )
+from moxwell.embedded.controlplanes.tenant_api import Extend, no_extension
 from moxwell.embedded.controlplanes.tenant_controllers import TenantControllers
 from moxwell.embedded.ports import PortTaken, is_free, same_or_new_port
 from moxwell.kube.client import Kube
 from moxwell.pki import certificates
 from moxwell.runtime.caches import Caches
 from moxwell.runtime.key import Key
-from moxwell.runtime.manager import Runtime
 
 log = structlog.get_logger(__name__)
 States = list[tuple[str, ProgramState]]
@@ -65,7 +65,7 @@ class BinaryControlPlanes:
         processes: ProcessControl,
         new_port: Callable[[], int],
         host: str = "127.0.0.1",
-        extend: Callable[[Runtime], object] = lambda runtime: None,
+        extend: Extend = no_extension,
         changed: Callable[[Key], None] = lambda key: None,
     ) -> None:
         """``extend`` adds controllers for a tenant; ``changed`` is called on a change of state."""

@@ -50,7 +50,12 @@ def read(folder: Path) -> ChildConfig:
 async def serve(folder: Path, config: ChildConfig, clock: Clock, stopping: asyncio.Event) -> None:
     """Serve until ``stopping`` is set; raises what ends the controllers."""
     api = await TenantApi.start(
-        folder, config.spec, clock, host=config.host, port=config.port, extend=add_binding
+        folder,
+        config.spec,
+        clock,
+        host=config.host,
+        port=config.port,
+        extend=lambda runtime, _: add_binding(runtime),
     )
     log.info("control plane started", tenant=str(config.spec.key), port=config.port)
     controllers = asyncio.create_task(api.manager.run())

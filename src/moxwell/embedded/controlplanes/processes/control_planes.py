@@ -36,7 +36,7 @@ from moxwell.embedded.controlplanes.supervision.supervisor import (
     ProgramState,
     Supervisor,
 )
-from moxwell.embedded.controlplanes.tenant_api import Extend
+from moxwell.embedded.controlplanes.tenant_api import Extend, no_extension
 from moxwell.embedded.controlplanes.tenant_controllers import TenantControllers
 from moxwell.embedded.ports import PortTaken, is_free
 from moxwell.kube.client import Kube
@@ -59,7 +59,7 @@ class ProcessControlPlanes:
         processes: ProcessControl,
         new_port: Callable[[], int],
         host: str = "127.0.0.1",
-        extend: Extend = lambda runtime: None,
+        extend: Extend = no_extension,
         changed: Callable[[Key], None] = lambda key: None,
         limits: ProcessLimits | None = None,
     ) -> None:
