@@ -15,8 +15,8 @@ from moxwell.embedded.apiserver.storage.rows import (
     LogDigest,
     LogRow,
     RowName,
-    are_names_of,
-    digest_of,
+    checksum,
+    name_checksum,
     name_of,
     parse_digest,
     parse_row,
@@ -33,13 +33,22 @@ class TableContent:
     floor: int = 0
     values: dict[str, bytes] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    sums: dict[int, int] = field(default_factory=dict)  # checksums, where they are known
 
     def sorted_rows(self) -> tuple[LogRow, ...]:
         return tuple(self.rows[revision] for revision in sorted(self.rows))
 
     def is_complete(self) -> bool:
         """Whether no row is missing."""
-        return self.digest is not None and self.digest == digest_of(self.rows.values())
+        return self.digest is not None and self.digest == self.found_digest()
+
+    def found_digest(self) -> LogDigest:
+        """The digest of the rows that were found."""
+        total = names = 0
+        for revision, row in self.rows.items():
+            total += self.sums.get(revision) or checksum(row)
+            names += name_checksum(name_of(row))
+        return LogDigest(len(self.rows)).plus(total, names)
 
     def missing(self) -> tuple[RowName, ...] | None:
         """The names of the missing rows; None if they cannot be proven."""
@@ -48,13 +57,23 @@ class TableContent:
         if self.digest is None or self.names is None or not self._has_values():
             return None
         found = tuple(n for r, n in sorted(self.names.items()) if r not in self.rows)
-        return found if are_names_of(found, self.rows.values(), self.digest) else None
+        whole = self.found_digest()
+        for name in found:
+            whole = whole.add(name, 0)
+        same = (whole.rows, whole.names) == (self.digest.rows, self.digest.names)
+        return found if same else None
 
     def is_healthy(self) -> bool:
         """Whether the file can be used as it is."""
-        names = {r: name_of(row) for r, row in self.rows.items()}
         proven = self.is_complete() and self._has_values() and schema.FLOOR in self.values
-        return proven and not self.problems and self.names == names
+        return proven and not self.problems and self._is_index_right()
+
+    def _is_index_right(self) -> bool:
+        names, rows = self.names or {}, self.rows
+        return len(names) == len(rows) and all(
+            r in rows and rows[r].key == n.key and rows[r].group_resource == n.group_resource
+            for r, n in names.items()
+        )
 
     def _has_values(self) -> bool:
         return schema.UNREADABLE in self.values and schema.LOST in self.values
@@ -97,6 +116,7 @@ def _read_rows(db: sqlite3.Connection, found: TableContent, which: str) -> bool:
                 found.problems.append(f"the row of revision {columns[0]} has a wrong checksum")
             else:
                 found.rows[row.revision] = row
+                found.sums[row.revision] = columns[5]
     except (sqlite3.Error, OverflowError) as error:
         found.problems.append(str(error))
         return False
