@@ -11,6 +11,12 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from moxwell.app.credentials import (
+    NoClientCertificate,
+    revoke_certificate,
+    rotate_kubeconfig,
+)
+from moxwell.app.state_dir import StateDir
 from moxwell.clock import SystemClock
 from moxwell.embedded.apiserver.http import HttpServer
 from moxwell.embedded.apiserver.server import EmbeddedApiServer
@@ -128,3 +134,42 @@ def test_a_list_that_cannot_be_read_lets_nobody_in(tmp_path: Path) -> None:
     (tmp_path / "revoked.json").write_text("{")
     with pytest.raises(RevocationListInvalid, match="restore it"):
         RevocationList(tmp_path / "revoked.json").is_revoked(1)
+
+
+def instance(folder: Path) -> StateDir:
+    state = StateDir("a", {"XDG_STATE_HOME": str(folder)})
+    authority = CertificateAuthority(state.pki, SystemClock().now)
+    pair = authority.administrator()
+    assert pair is not None
+    text = kubeconfig_writer.render("https://x", authority.certificate, pair, "moxwell")
+    state.kubeconfig.write_text(text)
+    return state
+
+
+def test_the_operator_rotates_the_kubeconfig(tmp_path: Path) -> None:
+    state, clock = instance(tmp_path), SystemClock()
+    old = _serial(state.kubeconfig.read_text())
+    rotate_kubeconfig(state, clock)
+    new = _serial(state.kubeconfig.read_text())
+    revocations = CertificateAuthority(state.pki, clock.now).revocations
+    assert (revocations.is_revoked(old), revocations.is_revoked(new)) == (True, False)
+
+
+def test_the_operator_revokes_the_kubeconfig_of_a_tenant(tmp_path: Path) -> None:
+    state, clock = instance(tmp_path), SystemClock()
+    tenant = CertificateAuthority(state.control_planes / "team" / "a" / "pki", clock.now)
+    pair = tenant.administrator()
+    assert pair is not None
+    file = tmp_path / "leaked"
+    file.write_text(kubeconfig_writer.render("https://y", tenant.certificate, pair, "a"))
+    assert revoke_certificate(state, file, clock) == "team/a"
+    serial = certificates.load_certificate(pair.certificate).serial_number
+    assert tenant.revocations.is_revoked(serial)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "kind: Config", "-----BEGIN CERTIFICATE-----"])
+def test_a_file_without_a_certificate_is_named(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "x"
+    file.write_text(text)
+    with pytest.raises(NoClientCertificate):
+        revoke_certificate(instance(tmp_path), file, SystemClock())

@@ -5,6 +5,7 @@ import typer
 import moxwell
 from moxwell.cli import (
     cluster,
+    credentials,
     csi,
     database,
     doctor,
@@ -66,6 +67,7 @@ app.command()(get.get)
 app.command()(objects.delete)
 app.command(cls=go_flags.GoStyleCommand)(operator.operator)
 app.command()(sim.sim)
+app.add_typer(credentials.app, name="credentials", help="Client certificates of an instance.")
 app.add_typer(csi.app, name="csi", help="The storage driver's controller and node plugin.")
 app.add_typer(volume.app, name="volume", help="Kubernetes volumes on Proxmox.")
 app.command("export")(export.export)

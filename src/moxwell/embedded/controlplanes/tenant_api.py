@@ -52,16 +52,7 @@ class TenantApi:
     ) -> "TenantApi":
         """Open the database, apply what joining nodes need, then listen."""
         authority = CertificateAuthority(folder / "pki", clock.now)
-        store = EmbeddedApiServer(
-            path=folder / "store.db",
-            storage=StorageSettings(quota_bytes=TENANT_QUOTA_BYTES),
-            encryption=open_encryption(folder / "keys", clock.now()),
-            audit=open_audit(folder, clock),
-            clock=clock,
-            root_ca=authority.certificate.decode(),
-            token_key=authority.token_key,
-            version=spec.version,
-        )
+        store = _store(folder, spec, clock, authority)
         await store.start()
         url, ca = f"https://{host}:{port}", authority.certificate.decode()
         await kubeadm_objects.apply(Kube(store), url, ca, spec)
@@ -88,6 +79,22 @@ class TenantApi:
         """Stop to listen and close the database."""
         await self.server.stop()
         await self.store.stop()
+
+
+def _store(
+    folder: Path, spec: HostedControlPlaneSpec, clock: Clock, authority: CertificateAuthority
+) -> EmbeddedApiServer:
+    """The API server on the database of the folder, with its keys and its audit log."""
+    return EmbeddedApiServer(
+        path=folder / "store.db",
+        storage=StorageSettings(quota_bytes=TENANT_QUOTA_BYTES),
+        encryption=open_encryption(folder / "keys", clock.now()),
+        audit=open_audit(folder, clock),
+        clock=clock,
+        root_ca=authority.certificate.decode(),
+        token_key=authority.token_key,
+        version=spec.version,
+    )
 
 
 def hosted_controllers(
