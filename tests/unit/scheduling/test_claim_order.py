@@ -38,7 +38,7 @@ def test_moving_one_claim_equals_sorting_all(claims: int, choices: list[int]) ->
     counts: list[int] = []
     for choice in [*range(claims), *choices]:
         sort_slice(counts, numbers)
-        assert order.sort() == numbers
+        assert order.sort().tolist() == numbers
         if len(numbers) < claims:
             order.append(len(numbers))
             numbers.append(len(numbers))
@@ -48,4 +48,4 @@ def test_moving_one_claim_equals_sorting_all(claims: int, choices: list[int]) ->
             order.grew(place)
             counts[place] += 1
     sort_slice(counts, numbers)
-    assert order.sort() == numbers
+    assert order.sort().tolist() == numbers

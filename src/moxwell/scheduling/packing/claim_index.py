@@ -7,6 +7,7 @@ the rest fits is decided by :class:`~moxwell.scheduling.packing.claims.ClaimRule
 """
 
 from collections.abc import Iterator
+from operator import sub
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,26 +21,31 @@ from moxwell.scheduling.requirement_sets import RequirementSet
 
 _FIRST_ROOM = 64
 _CHUNK = 512
-_MOST_KINDS = 64
-_LIMIT = 2**62
 Flags = NDArray[np.bool_]
+Numbers = NDArray[np.int64]
 
 
 class HostGates:
     """For a topology group of host names: which claims it leaves open."""
 
-    __slots__ = ("group", "number", "open", "selects")
+    __slots__ = ("_of_new", "group", "number", "open", "selects")
 
     def __init__(self, group: TopologyGroup, selects: bool, room: int) -> None:
         self.group = group
         self.selects = selects
-        self.open: Flags = np.zeros(room, np.bool_)
+        self._of_new = self._allows(0)
+        self.open: Flags = np.full(room, self._of_new, np.bool_)
         self.number = 0
+
+    def append(self, number: int) -> None:
+        """Add a claim that the group has not counted."""
+        if number >= len(self.open):
+            more = np.full(len(self.open), self._of_new, np.bool_)
+            self.open = np.concatenate((self.open, more))
+        self.number += self._of_new
 
     def refresh(self, claim: NewClaim) -> None:
         """Look again at a claim that got a pod."""
-        if claim.number >= len(self.open):
-            self.open = np.concatenate((self.open, np.zeros_like(self.open)))
         is_open = self._allows(self.group.counts.get(claim.host, 0))
         self.number += is_open - int(self.open[claim.number])
         self.open[claim.number] = is_open
@@ -65,16 +71,18 @@ class ClaimIndex:
         self._samples: list[tuple[NewClaim, RequirementSet]] = []
         self._gates: dict[tuple[int, bool], HostGates] = {}
         self._gates_of: dict[int, list[HostGates]] = {}
-        self._admitted: dict[tuple[int, int], list[bool]] = {}
+        self._admitted: dict[tuple[int, int], Flags] = {}
+        self._largest: list[tuple[int, Vector]] = []
 
     def update(self, claim: NewClaim, groups: list[TopologyGroup]) -> None:
         """Take over the state of a claim that got a pod, which the groups of host names counted."""
         if claim.number == len(self._claims):
             self._append(claim)
-        left = claim.template.table.largest_allocatable(claim.options)
-        self._room[:, claim.number] = [
-            min(a - r, _LIMIT) for a, r in zip(left, claim.requests, strict=True)
-        ]
+        options, largest = self._largest[claim.number]
+        if options != claim.options:
+            largest = claim.template.table.largest_allocatable(claim.options)
+            self._largest[claim.number] = claim.options, largest
+        self._room[:, claim.number] = tuple(map(sub, largest, claim.requests))
         self._kind[claim.number] = self._kind_of(claim)
         for group in groups:
             for gates in self._gates_of.get(id(group), ()):
@@ -82,11 +90,12 @@ class ClaimIndex:
 
     def _append(self, claim: NewClaim) -> None:
         self._claims.append(claim)
+        self._largest.append((0, claim.requests))
         if claim.number == self._room.shape[1]:
             self._room = np.concatenate((self._room, np.zeros_like(self._room)), axis=1)
             self._kind = np.concatenate((self._kind, np.zeros_like(self._kind)))
         for gates in self._gates.values():
-            gates.refresh(claim)
+            gates.append(claim.number)
 
     def _kind_of(self, claim: NewClaim) -> int:
         """Claims of one pool with the same requirements are of one kind."""
@@ -97,22 +106,50 @@ class ClaimIndex:
             self._samples.append((claim, claim.requirements))
         return found
 
-    def candidates(self, order: NDArray[np.int64], pod: PodClass) -> Iterator[tuple[int, NewClaim]]:
+    def candidates(self, order: Numbers, pod: PodClass) -> Iterator[tuple[int, NewClaim]]:
         """Place in the order and claim, for the claims that the pod may fit."""
         gates = self._gates_for(pod)
         if any(g.number == 0 for g in gates):
             return
-        kinds = self._open_kinds(pod)
+        admitted = self._admitted_kinds(pod)
+        closed: set[int] = set()
         start, size = 0, _CHUNK
         while start < len(order):
             numbers = order[start : start + size]
-            found = kinds[self._kind[numbers]]
+            kinds = self._kind[numbers]
+            found = admitted[kinds]
             for each in gates:
                 found &= each.open[numbers]
             self._limit_room(found, numbers, pod.requests)
-            for offset in found.nonzero()[0].tolist():
+            for offset in self._in_domain(found, kinds, pod, closed):
                 yield start + offset, self._claims[numbers[offset]]
             start, size = start + size, size * 4
+
+    def _in_domain(
+        self, found: Flags, kinds: Numbers, pod: PodClass, closed: set[int]
+    ) -> Iterator[int]:
+        """The claims whose kind the topology domains leave open; looks at a kind when it comes."""
+        if not pod.domain_groups:
+            yield from found.nonzero()[0].tolist()
+            return
+        known: set[int] = set()
+        for kind in closed:
+            found &= kinds != kind
+        offset = int(found.argmax()) if len(found) else 0
+        while offset < len(found) and found[offset]:
+            kind = int(kinds[offset])
+            if kind in known or self._is_open(kind, pod):
+                known.add(kind)
+                yield offset
+                found[offset] = False
+            else:
+                closed.add(kind)
+                found &= kinds != kind
+            offset = int(found.argmax())
+
+    def _is_open(self, kind: int, pod: PodClass) -> bool:
+        own = self._rules.algebra.intersection(self._samples[kind][1], pod.requirements)
+        return isinstance(self._rules.with_domains(own, pod, lenient=True), RequirementSet)
 
     def _limit_room(self, found: Flags, numbers: NDArray[np.int64], request: Vector) -> None:
         for room, amount in zip(self._room, request, strict=True):
@@ -135,33 +172,22 @@ class ClaimIndex:
     def _opened(self, group: TopologyGroup, selects: bool) -> HostGates:
         gates = HostGates(group, selects, self._room.shape[1])
         for claim in self._claims:
+            gates.append(claim.number)
             gates.refresh(claim)
         self._gates[id(group), selects] = gates
         self._gates_of.setdefault(id(group), []).append(gates)
         return gates
 
-    def _open_kinds(self, pod: PodClass) -> Flags:
-        """Which kinds of claims the requirements and topology domains of a pod admit."""
-        admitted = self._admitted_kinds(pod)
-        if not pod.domain_groups or len(self._samples) > _MOST_KINDS:
-            return np.array(admitted, np.bool_)
-        algebra = self._rules.algebra
-        flags = [
-            ok
-            and isinstance(
-                self._rules.with_domains(
-                    algebra.intersection(own, pod.requirements), pod, lenient=True
-                ),
-                RequirementSet,
-            )
-            for ok, (_, own) in zip(admitted, self._samples, strict=True)
-        ]
-        return np.array(flags, np.bool_)
-
-    def _admitted_kinds(self, pod: PodClass) -> list[bool]:
+    def _admitted_kinds(self, pod: PodClass) -> Flags:
+        """Which kinds of claims the requirements and taints admit."""
         key = (pod.requirements.number, pod.tolerance)
-        known = self._admitted.setdefault(key, [])
-        for claim, own in self._samples[len(known) :]:
-            conflicts = self._rules.algebra.mismatches(own, pod.requirements, lenient=True)
-            known.append(not conflicts and not pod.untolerated(claim.template.pool.taints))
+        known = self._admitted.get(key)
+        if known is None or len(known) < len(self._samples):
+            known = np.array([self._admits(pod, *s) for s in self._samples], np.bool_)
+            self._admitted[key] = known
         return known
+
+    def _admits(self, pod: PodClass, claim: NewClaim, own: RequirementSet) -> bool:
+        if self._rules.algebra.mismatches(own, pod.requirements, lenient=True):
+            return False
+        return not pod.untolerated(claim.template.pool.taints)

@@ -19,6 +19,7 @@ from moxwell.scheduling.taints import untolerated
 from moxwell.scheduling.well_known_labels import HOSTNAME
 
 HostSplit = tuple[RequirementSet, LabelRequirement | None]
+OwnedGroups = tuple[tuple[tuple[TopologyGroup, bool], ...], tuple[TopologyGroup, ...]]
 
 
 class PodClass:
@@ -93,6 +94,9 @@ class PodClasses:
         self._by_id: dict[int, PodClass] = {}
         self._relaxed: dict[int, PodClass | None] = {}
         self._tolerances: dict[tuple[Toleration, ...], int] = {}
+        self._demands: dict[tuple[object, ...], tuple[HostSplit, HostSplit]] = {}
+        self._owned: dict[tuple[object, ...], OwnedGroups] = {}
+        self._keeping_away: dict[tuple[str, Labels], tuple[TopologyGroup, ...]] = {}
         self._selecting: dict[tuple[str, Labels], list[TopologyGroup]] = {}
         self._looked_at: dict[tuple[str, Labels], int] = {}
 
@@ -115,28 +119,52 @@ class PodClasses:
         return self._relaxed[pod_class.number]
 
     def _created(self, shape: PodShape) -> PodClass:
-        strict = strict_requirements(self._algebra, shape)
-        wanted = strict if self._strict_only else all_requirements(self._algebra, shape)
         requests = self._axis.vector(dict(shape.requests))
-        split, strict_split = self._split(wanted), self._split(strict)
-        created = PodClass(len(self._by_shape), shape, requests, split, strict_split)
+        created = PodClass(len(self._by_shape), shape, requests, *self._node_demands(shape))
         created.tolerance = self._tolerances.setdefault(shape.tolerations, len(self._tolerances))
         created.volumes = tuple(self._split(self._algebra.of(t)) for t in shape.volume_topologies)
         return created
+
+    def _node_demands(self, shape: PodShape) -> tuple[HostSplit, HostSplit]:
+        """All requirements of a pod on its node, and the strict ones."""
+        key = (shape.node_selector, shape.required_terms[:1], shape.preferred_terms[:1])
+        found = self._demands.get(key)
+        if found is None:
+            strict = strict_requirements(self._algebra, shape)
+            wanted = strict if self._strict_only else all_requirements(self._algebra, shape)
+            found = self._demands[key] = (self._split(wanted), self._split(strict))
+        return found
 
     def _split(self, wanted: RequirementSet) -> HostSplit:
         host = wanted.get(HOSTNAME)
         return (wanted if host is None else self._algebra.without(wanted, HOSTNAME)), host
 
+    def create_groups(self, pod_class: PodClass) -> None:
+        """Create the topology groups of a class, before any pod is placed."""
+        self._owned_groups(pod_class.shape)
+
     def attach(self, pod_class: PodClass) -> None:
-        """Look up the topology groups of a class whose own groups all exist."""
+        """Look up the topology groups of a class; all groups of the run's pods exist."""
         shape = pod_class.shape
-        pod_class.inverse_owned = self._topology.inverse_owned(shape)
-        owned = [(g, g.rule.selects(shape)) for g in self._topology.owned(shape)]
-        keeping_away = [(g, True) for g in self._topology.inverse if g.rule.selects(shape)]
-        groups = [*owned, *keeping_away]
+        owned, pod_class.inverse_owned = self._owned_groups(shape)
+        labels = (shape.namespace, shape.labels)
+        keeping_away = self._keeping_away.get(labels)
+        if keeping_away is None:
+            keeping_away = tuple(g for g in self._topology.inverse if g.rule.selects(shape))
+            self._keeping_away[labels] = keeping_away
+        groups = (*owned, *((g, True) for g in keeping_away))
         pod_class.domain_groups = tuple(pair for pair in groups if not pair[0].is_host)
         pod_class.host_groups = tuple(pair for pair in groups if pair[0].is_host)
+
+    def _owned_groups(self, shape: PodShape) -> OwnedGroups:
+        """The groups of a pod's constraints; pods that differ in size only share the answer."""
+        key = constraints_of(shape)
+        found = self._owned.get(key)
+        if found is None:
+            inverse = self._topology.inverse_owned(shape)
+            owned = tuple((g, g.rule.selects(shape)) for g in self._topology.owned(shape))
+            found = self._owned[key] = (owned, inverse)
+        return found
 
     def recording_groups(self, pod_class: PodClass) -> list[TopologyGroup]:
         """The groups that count pods of the class; pods with equal labels share the list."""
@@ -149,3 +177,19 @@ class PodClasses:
             self._looked_at[labels] = len(groups)
             pod_class.recording, pod_class.recorded = selecting, len(groups)
         return pod_class.recording
+
+
+def constraints_of(shape: PodShape) -> tuple[object, ...]:
+    """What decides the topology groups of a pod."""
+    return (
+        shape.namespace,
+        shape.labels,
+        shape.node_selector,
+        shape.required_terms,
+        shape.affinity,
+        shape.preferred_affinity,
+        shape.anti_affinity,
+        shape.preferred_anti_affinity,
+        shape.spread,
+        shape.tolerations,
+    )

@@ -69,8 +69,7 @@ class SolverRun:
             self._classes.of(p.shape) for p in sorted(pods, key=lambda p: p.key)
         )
         for each in classes:
-            self._topology.inverse_owned(each.shape)
-            self._topology.owned(each.shape)
+            self._classes.create_groups(each)
         for each in classes:
             self._attach(each)
 

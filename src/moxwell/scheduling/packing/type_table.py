@@ -18,6 +18,8 @@ from moxwell.scheduling.requirement_sets import RequirementAlgebra, RequirementS
 from moxwell.scheduling.requirements import LabelRequirement
 from moxwell.scheduling.well_known_labels import RESERVED
 
+_LIMIT = 2**62  # amounts fit into the arrays of the claim index
+
 
 def bits(mask: int) -> Iterator[int]:
     """The numbers of the set bits, ascending."""
@@ -137,7 +139,7 @@ class TypeTable:
             amounts = self._capacities.get(name)
             if amounts is None:
                 found = found if left >= 0 else 0
-            elif left < max(amounts):
+            elif left < self._by_capacity[name][0][0]:
                 found &= _mask(a <= left for a in amounts)
         return found
 
@@ -147,7 +149,7 @@ class TypeTable:
 
     def largest_allocatable(self, mask: int) -> Vector:
         """The largest allocatable amount of each resource among the types."""
-        return tuple(_largest(ranked, mask) for ranked in self._by_allocatable)
+        return tuple(min(_largest(ranked, mask), _LIMIT) for ranked in self._by_allocatable)
 
     def launchable(self, index: int, requirements: RequirementSet) -> Iterator[Offering]:
         """The available offerings of a type that the requirements allow."""

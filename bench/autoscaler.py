@@ -1,0 +1,249 @@
+"""
+Benchmark of the autoscaler's solver beside Karpenter's, on Karpenter's own scheduling benchmark.
+
+Run: ``python bench/autoscaler.py [--pods 1000 20000] [--no-genuine]``
+
+The input is 400 instance types and a mix of plain, spread, affinity and anti-affinity pods. The
+genuine scheduler (one worker, its faster setting) is built from the Go module registry and runs
+over the same input in the same run; both sides are compared by processor seconds of solving alone.
+"""
+
+import argparse
+import json
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from envtest import locate
+from envtest.install import find_go
+from moxwell.scheduling.packing.cluster import ClusterSnapshot, ProvisioningPool
+from moxwell.scheduling.packing.instance_types import InstanceType, Offering
+from moxwell.scheduling.packing.pod_parsing import pod_shape, pool_requirements
+from moxwell.scheduling.packing.pods import PodDemand, PodShape, pairs
+from moxwell.scheduling.packing.solver import Solver
+from moxwell.scheduling.resource_lists import offered, requested
+from moxwell.scheduling.well_known_labels import (
+    CAPACITY_TYPE,
+    HOSTNAME,
+    KARPENTER_LABELS,
+    ZONE,
+    LabelRules,
+)
+
+VERSION = "v1.14.1"
+GENUINE = Path(__file__).with_name("autoscaler_genuine") / "main.go"
+RULES = LabelRules(well_known=KARPENTER_LABELS | {"size", "special", "integer"})
+LIMITS = {"cpu": "10000000", "memory": "10000000Gi"}
+KINDS = ("generic", "spread-zone", "spread-host", "affinity", "anti")
+CPU, MEMORY = (100, 250, 500, 1000, 1500), (100, 256, 512, 1024, 2048, 4096)
+LEAST_RATIOS = {1_000: 10.0, 20_000: 20.0}
+MOST_PRICE = 1.02  # the choice among equally empty zones moves the price by about 1 %
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One run: processor seconds, nodes, price, pods without a node, memory."""
+
+    cpu: float
+    nodes: int
+    price: float
+    unscheduled: int
+    mebibytes: int
+
+    def rate(self, pods: int) -> float:
+        return pods / self.cpu
+
+
+def instance_types(count: int = 400) -> list[Json]:
+    """The instance types of Karpenter's fake provider."""
+    return [_instance_type(i + 1) for i in range(count)]
+
+
+def _instance_type(cpu: int) -> Json:
+    small = cpu <= 4
+    price = 0.1 * cpu + 0.1 * (2 * cpu * 2**30) / 1e9
+    zones = ["test-zone-1", "test-zone-2", "test-zone-3"]
+    where = [(z, "spot") for z in zones[:2]] + [(z, "on-demand") for z in zones]
+    values = {
+        "integer": [str(cpu)],
+        CAPACITY_TYPE: ["on-demand", "spot"],
+        "kubernetes.io/arch": ["amd64"],
+        "kubernetes.io/os": ["darwin", "linux", "windows"],
+        "node.kubernetes.io/instance-type": [f"fake-it-{cpu - 1}"],
+        "size": ["small" if small else "large"],
+        ZONE: zones,
+    }
+    requirements = [{"key": k, "operator": "In", "values": v} for k, v in values.items()]
+    special: Json = {"key": "special", "operator": "DoesNotExist"}
+    if not small:
+        special = {"key": "special", "operator": "In", "values": ["optional"]}
+    return {
+        "name": f"fake-it-{cpu - 1}",
+        "capacity": {"cpu": str(cpu), "memory": f"{2 * cpu}Gi", "pods": str(10 * cpu)},
+        "overhead": {"cpu": "100m", "memory": "10Mi"},
+        "requirements": [*requirements, special],
+        "offerings": [{"zone": z, "capacityType": c, "price": price} for z, c in where],
+    }
+
+
+def draws() -> Iterator[int]:
+    """Random numbers of a generator that any language can follow."""
+    state = 42
+    while True:
+        state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
+        yield state >> 33
+
+
+def pods(count: int) -> list[Json]:
+    """A fifth of each kind, the rest plain."""
+    numbers = draws()
+
+    def value() -> str:
+        return "abcdefg"[next(numbers) % 7]
+
+    kinds = [k for k in KINDS for _ in range(count // 5)]
+    kinds += ["generic"] * (count - len(kinds))
+    return [_pod(i, kind, value, numbers) for i, kind in enumerate(kinds)]
+
+
+def _pod(number: int, kind: str, value: Any, numbers: Iterator[int]) -> Json:
+    labels, spec = _constraints(kind, value)
+    cpu, memory = CPU[next(numbers) % 5], MEMORY[next(numbers) % 6]
+    requests = {"cpu": f"{cpu}m", "memory": f"{memory}Mi"}
+    spec["containers"] = [{"name": "c", "resources": {"requests": requests}}]
+    uid = f"{number * 2654435761 % 2**32:08x}-{number:05d}"
+    name = f"pod-{number:05d}"
+    meta = {"name": name, "namespace": "default", "uid": uid, "labels": labels}
+    return {"metadata": meta, "spec": spec}
+
+
+def _constraints(kind: str, value: Any) -> tuple[dict[str, str], Json]:
+    if kind == "generic":
+        return {"my-label": value()}, {}
+    if kind.startswith("spread"):
+        labels, selector = {"my-label": value()}, {"matchLabels": {"my-label": value()}}
+        key = ZONE if kind == "spread-zone" else HOSTNAME
+        spread = {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule"}
+        return labels, {"topologySpreadConstraints": [{**spread, "labelSelector": selector}]}
+    near = kind == "affinity"
+    labels = {"my-affininity": value()} if near else {"app": "nginx"}
+    term = {"labelSelector": {"matchLabels": labels}, "topologyKey": ZONE if near else HOSTNAME}
+    terms = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    return labels, {"affinity": {"podAffinity" if near else "podAntiAffinity": terms}}
+
+
+def solver_pool(types: Sequence[Json]) -> ProvisioningPool:
+    found = tuple(
+        InstanceType(
+            t["name"],
+            offered(t["capacity"]),
+            requested(t["overhead"]),
+            pool_requirements(t["requirements"]),
+            tuple(
+                Offering(pairs({ZONE: o["zone"], CAPACITY_TYPE: o["capacityType"]}), o["price"])
+                for o in t["offerings"]
+            ),
+        )
+        for t in types
+    )
+    return ProvisioningPool("default", found, limits=offered(LIMITS))
+
+
+def demands(manifests: Sequence[Json]) -> list[PodDemand]:
+    """Pods with shared shapes, as a cache of pods has them."""
+    shapes: dict[str, PodShape] = {}
+    found = []
+    for each in manifests:
+        key = json.dumps((each["metadata"]["labels"], each["spec"]), sort_keys=True)
+        if key not in shapes:
+            shapes[key] = pod_shape(each)
+        found.append(PodDemand(each["metadata"]["uid"], each["metadata"]["name"], shapes[key]))
+    return found
+
+
+def ours(count: int) -> Figures:
+    solver = Solver(ClusterSnapshot((solver_pool(instance_types()),), rules=RULES))
+    demand = demands(pods(count))
+    start = time.process_time()
+    found = solver.solve(demand)
+    cpu = time.process_time() - start
+    rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    return Figures(cpu, len(found.claims), found.price, len(found.failures), rss)
+
+
+def build_genuine() -> Path:
+    """The genuine scheduler as a program, built once per version of it and of the driver."""
+    folder = locate.cache() / f"karpenter-solver-{VERSION}"
+    program, source = folder / "genuine", folder / "main.go"
+    if program.exists() and source.read_text() == GENUINE.read_text():
+        return program
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(GENUINE, source)
+    require = f"sigs.k8s.io/karpenter {VERSION}"
+    (folder / "go.mod").write_text(f"module genuine\n\ngo 1.26.0\n\nrequire {require}\n")
+    go = find_go()
+    go.run("mod", "tidy", cwd=folder)
+    go.run("build", "-o", str(program), ".", cwd=folder)
+    return program
+
+
+def genuine(program: Path, count: int) -> Figures:
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump({"types": instance_types(), "pods": pods(count)}, file)
+        file.flush()
+        out = subprocess.run([program, file.name], capture_output=True, text=True, check=True)
+    return Figures(**json.loads(out.stdout))
+
+
+def apart(count: int) -> Figures:
+    """Our side in a process of its own, so that its memory is its own."""
+    command = [sys.executable, __file__, "--ours", str(count)]
+    out = subprocess.run(command, capture_output=True, text=True, check=True)
+    return Figures(**json.loads(out.stdout))
+
+
+def show(who: str, count: int, found: Figures) -> None:
+    print(
+        f"{who:8} {count:7,} pods: {found.rate(count):8,.0f} pods per CPU second, "
+        f"{found.nodes:,} nodes, price {found.price:,.2f}, {found.unscheduled} left over, "
+        f"{found.mebibytes} MiB"
+    )
+
+
+def compare(count: int, program: Path | None) -> bool:
+    own = apart(count)
+    show("ours", count, own)
+    if program is None:
+        return own.unscheduled == 0
+    theirs = genuine(program, count)
+    show("genuine", count, theirs)
+    ratio, price = own.rate(count) / theirs.rate(count), own.price / theirs.price
+    least = LEAST_RATIOS.get(count, 1.0)
+    print(f"         ratio {ratio:.1f} (at least {least:g}), price ratio {price:.4f}")
+    return ratio >= least and price <= MOST_PRICE and own.unscheduled <= theirs.unscheduled
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pods", type=int, nargs="+", default=[1, 100, 1_000, 5_000, 20_000])
+    parser.add_argument("--no-genuine", action="store_true")
+    parser.add_argument("--ours", type=int)
+    arguments = parser.parse_args()
+    if arguments.ours is not None:
+        print(json.dumps(ours(arguments.ours).__dict__))
+        return 0
+    program = None if arguments.no_genuine else build_genuine()
+    missed = [count for count in arguments.pods if not compare(count, program)]
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
