@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from moxwell.api.core.nodes import Taint
 from moxwell.scheduling.packing.cluster import ClusterSnapshot
+from moxwell.scheduling.packing.explain import PodExplanation, explain_pod
 from moxwell.scheduling.packing.failures import LimitsReached, UntoleratedTaints
 from moxwell.scheduling.packing.pod_volumes import StorageObjects, pod_volumes
 from moxwell.scheduling.packing.pods import PodDemand
@@ -77,6 +78,23 @@ def test_limits_count_existing_nodes_but_not_removed_ones() -> None:
     demand = [pod("p", "2", **HOST_SPREAD), pod("q", "4", **HOST_SPREAD)]
     assert not solver.solve(demand).claims
     assert len(solver.solve(demand, removed=frozenset({"n1"})).claims) == 1
+
+
+def test_decisions_explain_themselves() -> None:
+    first = pool("first", weight=9, taints=(Taint(key="db", effect="NoSchedule"),))
+    demand = [pod("huge", "18"), pod("p", "7"), pod("q", "7"), pod("old", "1")]
+    snapshot = cluster(first, pool("last"), nodes=(node("n1", cpu=2),))
+    found = Solver(snapshot).solve(demand)
+    huge, new, _, old = (explain_pod(each, found) for each in demand)
+    assert old == PodExplanation("default/old fits on the existing node n1.")
+    assert new.sentence == (
+        "default/p needs a new node of the node pool last together with 1 other pods: "
+        "t16 at 1.6 per hour."
+    )
+    assert new.details[0] == "node pool first: did not tolerate taint (taint=db:NoSchedule)"
+    assert huge.sentence.startswith("default/huge has no node: in the node pool first, did not")
+    assert huge.details[-1] == "node pool last: the nearest type is t16, which lacks 2 cpu"
+    assert "not part" in explain_pod(pod("other"), found).sentence
 
 
 def storage(**objects: Any) -> StorageObjects:

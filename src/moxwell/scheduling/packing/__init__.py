@@ -13,8 +13,12 @@ bound pods, daemon sets) and pods; out flows a
 | ``relaxation`` | the soft constraints of a pod, dropped one by one |
 | ``type_table`` | instance types as bit sets: bit *i* is type *i* of a catalogue |
 | ``topology_groups``, ``topology`` | spread, affinity and anti-affinity |
+| ``rescheduling`` | which pods of a removed node need another, and what blocks their eviction |
 | ``daemons``, ``templates`` | what a pool offers to a new node claim |
 | ``bins``, ``claims``, ``existing`` | where a pod can be placed, and the state of each place |
-| ``solver`` | the loop over pods |
+| ``claim_index``, ``existing_index`` | arrays that rule out places without looking at each |
+| ``claim_order``, ``go_sort`` | the order of new node claims, as Go's sort leaves it |
+| ``solver``, ``run`` | the loop over pods |
+| ``explain`` | a decision in one sentence and in full |
 | ``results``, ``failures`` | the answer, with reasons as values; texts are built on demand |
 """
