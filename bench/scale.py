@@ -1,11 +1,11 @@
 """
 Benchmark of one lab cluster with many nodes: CPU, memory, descriptors, latency, database size.
 
-Starts ``moxwell up`` with a lab large enough, creates one cluster and waits until all nodes are
-ready. CPU, memory and descriptors are those of the daemon and all processes below it, minus those
-before the cluster existed. Latency is measured by a client in this process that sends ten requests
-a second to the management API and the tenant's API. ``--week`` writes the heartbeats of a week on
-virtual time and measures the database.
+Starts ``moxwell up`` with a lab large enough, creates one cluster without nodes, then scales it and
+waits until all nodes are ready. CPU, memory and descriptors are those of the daemon and all
+processes below it, minus those of the cluster without nodes. Latency is measured by a client in
+this process that sends ten requests a second to the management API and the tenant's API. ``--week``
+writes the heartbeats of a week on virtual time and measures the database.
 
     python bench/scale.py [--nodes 30 100 300] [--idle 60] [--week 5]
 """
@@ -16,10 +16,12 @@ import base64
 import contextlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from importlib import resources
@@ -48,7 +50,8 @@ LIMITS = {
     "p99 ms of a request while made": 50.0,
     "p99 ms of a request idle": 50.0,
     "seconds moxwell status": 1.0,
-    "seconds moxwell get nodes": 1.0,
+    "seconds moxwell get machines": 1.0,
+    "seconds kubectl get nodes": 1.0,
     "seconds dashboard": 1.0,
 }
 
@@ -131,12 +134,26 @@ async def probing(*clients: Kube) -> AsyncIterator[Latencies]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def create(kube: Kube, nodes: int) -> None:
-    """Create the cluster and wait until every node is ready."""
+async def create(kube: Kube) -> None:
+    """Create the cluster without nodes and wait until it is ready."""
     await demo.create_namespace(kube, NAMESPACE)
-    body = demo.manifest(NAME, NAMESPACE, nodes)
-    body["spec"]["nodeGroups"][0]["instanceType"] = "u1.small"
+    body = demo.manifest(NAME, NAMESPACE, 0)
+    body["spec"]["nodeGroups"] = [_group(0)]
     await kube.create(body, Kubernetes.resource)
+    await _until_ready(kube)
+
+
+async def scale(kube: Kube, nodes: int) -> None:
+    """Scale the cluster and wait until every node is ready."""
+    await kube.merge(Kubernetes, NAME, {"spec": {"nodeGroups": [_group(nodes)]}}, NAMESPACE)
+    await _until_ready(kube)
+
+
+def _group(nodes: int) -> dict[str, object]:
+    return {"name": "md0", "replicas": nodes, "instanceType": "u1.small"}
+
+
+async def _until_ready(kube: Kube) -> None:
     while not demo.is_ready(await kube.get(Kubernetes, NAME, NAMESPACE)):
         await asyncio.sleep(1)
 
@@ -148,55 +165,104 @@ class Phase:
     seconds: float
     cpu: float
 
+    @property
+    def share(self) -> float:
+        return self.cpu / self.seconds
+
 
 async def measure(folder: Path, nodes: int, idle: float) -> dict[str, float]:
     """Create a cluster, leave it idle; returns the figures."""
     with daemon(folder, nodes) as (pid, environ):
-        await asyncio.sleep(SETTLE_SECONDS / 2)
         async with client((_state(folder) / "kubeconfig").read_bytes()) as kube:
-            before, began = usage(pid), time.monotonic()
-            async with probing(kube) as making:
-                await create(kube, nodes)
-            made = Phase(time.monotonic() - began, usage(pid).cpu - before.cpu)
+            await create(kube)
             secret = await kube.get(demo.SECRETS, f"{NAME}-kubeconfig", NAMESPACE)
             async with client(base64.b64decode(secret["data"]["value"])) as tenant:
                 await asyncio.sleep(SETTLE_SECONDS)
-                start, began = usage(pid), time.monotonic()
-                async with probing(kube, tenant) as calm:
-                    await asyncio.sleep(idle)
-                after = usage(pid)
-        rested = Phase(time.monotonic() - began, after.cpu - start.cpu)
-        return figures(nodes, before, after, made, rested, making, calm) | commands(environ)
+                empty, _ = await rest(pid, idle, kube, tenant)
+                before, began = usage(pid), time.monotonic()
+                async with probing(kube, tenant) as making:
+                    await scale(kube, nodes)
+                made = Phase(time.monotonic() - began, usage(pid).cpu - before.cpu)
+                await asyncio.sleep(SETTLE_SECONDS)
+                rested, calm = await rest(pid, idle, kube, tenant)
+        after = usage(pid)
+        found = Measured(nodes, before, after, made, empty, rested, making, calm)
+        return found.figures() | commands(environ)
 
 
-def figures(
-    nodes: int,
-    before: Usage,
-    after: Usage,
-    made: Phase,
-    rested: Phase,
-    making: Latencies,
-    calm: Latencies,
-) -> dict[str, float]:
-    """All figures of one size."""
-    return {
-        "seconds to all ready": made.seconds,
-        "CPU ms per node to make": made.cpu / nodes * 1000,
-        "CPU ms per node per second idle": rested.cpu / rested.seconds / nodes * 1000,
-        "MB per node": (after.memory - before.memory) / nodes / 1e6,
-        "MB in all": after.memory / 1e6,
-        "descriptors per node": (after.descriptors - before.descriptors) / nodes,
-        "p99 ms of a request while made": making.p99(),
-        "p99 ms of a request idle": calm.p99(),
-    }
+async def rest(pid: int, seconds: float, *clients: Kube) -> tuple[Phase, Latencies]:
+    """Measure while nothing happens."""
+    start, began = usage(pid), time.monotonic()
+    async with probing(*clients) as calm:
+        await asyncio.sleep(seconds)
+    return Phase(time.monotonic() - began, usage(pid).cpu - start.cpu), calm
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Everything that was measured for one size."""
+
+    nodes: int
+    before: Usage
+    after: Usage
+    made: Phase
+    empty: Phase
+    rested: Phase
+    making: Latencies
+    calm: Latencies
+
+    def figures(self) -> dict[str, float]:
+        """The rows of the table."""
+        nodes, before, after = self.nodes, self.before, self.after
+        idle, empty = self.rested.share * 1000, self.empty.share * 1000
+        return {
+            "seconds to all ready": self.made.seconds,
+            "CPU ms per node to make": self.made.cpu / nodes * 1000,
+            "CPU ms per second idle, without nodes": empty,
+            "CPU ms per node per second idle": (idle - empty) / nodes,
+            "MB without nodes": before.memory / 1e6,
+            "MB per node": (after.memory - before.memory) / nodes / 1e6,
+            "descriptors without nodes": float(before.descriptors),
+            "descriptors per node": (after.descriptors - before.descriptors) / nodes,
+            "p99 ms of a request while made": self.making.p99(),
+            "p99 ms of a request idle": self.calm.p99(),
+        }
 
 
 def commands(environ: dict[str, str]) -> dict[str, float]:
     """How long the user waits for an answer."""
     return {
         "seconds moxwell status": moxwell(environ, "status"),
-        "seconds moxwell get nodes": moxwell(environ, "get", "machines", "-A"),
+        "seconds moxwell get machines": moxwell(environ, "get", "machines", "-A"),
+        "seconds kubectl get nodes": kubectl(environ),
+        "seconds dashboard": dashboard(environ),
     }
+
+
+def kubectl(environ: dict[str, str]) -> float:
+    """How long ``kubectl get nodes`` takes; not a number without kubectl."""
+    if shutil.which("kubectl") is None:
+        return float("nan")
+    file = Path(environ["XDG_STATE_HOME"]) / "tenant.conf"
+    argv = [sys.executable, "-m", "moxwell", "cluster", "kubeconfig", NAME, "-n", NAMESPACE]
+    file.write_bytes(subprocess.run(argv, env=environ, check=True, capture_output=True).stdout)
+    get = ["kubectl", "--kubeconfig", str(file), "get", "nodes"]
+    subprocess.run(get, env=environ, check=True, capture_output=True)  # fills its discovery cache
+    began = time.monotonic()
+    subprocess.run(get, env=environ, check=True, capture_output=True)
+    return time.monotonic() - began
+
+
+def dashboard(environ: dict[str, str]) -> float:
+    """How long the dashboard takes to send everything."""
+    state = _state(Path(environ["XDG_STATE_HOME"]))
+    url = re.findall(r'"dashboard":"([^"]+)"', (state / "facts.json").read_text())[0]
+    key = (state / "dashboard.key").read_text()
+    request = urllib.request.Request(f"{url}/api/state", headers={"Authorization": f"Bearer {key}"})
+    began = time.monotonic()
+    with urllib.request.urlopen(request, timeout=60) as response:
+        response.read()
+    return time.monotonic() - began
 
 
 def tell(columns: dict[int, dict[str, float]]) -> None:

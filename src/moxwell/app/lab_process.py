@@ -70,6 +70,7 @@ class LabProcess:
 
     def __init__(self, state: StateDir, clock: Clock, config: LabConfig) -> None:
         self._state, self._clock, self._config = state, clock, config
+        self._probes: dict[str, HttpProbe] = {}
         self._supervisor = Supervisor(Processes(clock, python_environ(os.environ)), clock)
 
     @property
@@ -107,10 +108,11 @@ class LabProcess:
         if not self._state.lab_regions.exists():
             return "the lab is starting"
         url = next(iter(self.regions().urls.values()))[0]
-        host, _, port = url.removeprefix("https://").partition(":")
-        ca = self._state.folder / "simulator" / "ca.pem"
-        probe = HttpProbe(PROGRAM, host, int(port), "/api2/json/version", ca, ANSWERED)
-        return await probe()
+        if url not in self._probes:
+            host, _, port = url.removeprefix("https://").partition(":")
+            ca, path = self._state.folder / "simulator" / "ca.pem", "/api2/json/version"
+            self._probes = {url: HttpProbe(PROGRAM, host, int(port), path, ca, ANSWERED)}
+        return await self._probes[url]()
 
     async def stop(self) -> None:
         """Stop the process, which saves its state."""

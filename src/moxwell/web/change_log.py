@@ -7,7 +7,7 @@ snapshot instead.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -35,13 +35,13 @@ class Snapshot:
 
 
 class ChangeLog:
-    """The current records and the last ``capacity`` changes."""
+    """The current records and the last ``capacity`` changes, of at most ``records`` records."""
 
-    def __init__(self, now: datetime, *, capacity: int = 3600) -> None:
+    def __init__(self, now: datetime, *, capacity: int = 3600, records: int = 5000) -> None:
         self._base = Snapshot(0, now, {})
         self._now = Snapshot(0, now, {})
         self._changes: deque[RecordChange] = deque()
-        self._capacity = capacity
+        self._capacity, self._most_records, self._kept_records = capacity, records, 0
         self._changed = asyncio.Event()
         self._readers = 0
         self._requested = asyncio.Event()
@@ -88,17 +88,20 @@ class ChangeLog:
 
     def _append(self, change: RecordChange) -> None:
         self._changes.append(change)
-        while len(self._changes) > self._capacity:
-            self._base = _apply(self._base, self._changes.popleft())
+        self._kept_records += len(change.put)
+        dropped = 0
+        while len(self._changes) - dropped > self._capacity or (
+            self._kept_records > self._most_records and dropped < len(self._changes) - 1
+        ):
+            self._kept_records -= len(self._changes[dropped].put)
+            dropped += 1
+        if dropped:
+            self._base = _apply_all(self._base, [self._changes.popleft() for _ in range(dropped)])
 
     def snapshot_at(self, at: datetime) -> Snapshot:
         """The records at ``at``, or at the beginning of the log."""
-        snapshot = self._base
-        for change in self._changes:
-            if change.at > at:
-                break
-            snapshot = _apply(snapshot, change)
-        return snapshot
+        until = [change for change in self._changes if change.at <= at]
+        return _apply_all(self._base, until) if until else self._base
 
     def changes_after(self, number: int) -> tuple[RecordChange, ...] | None:
         """The changes after ``number``; None if the log does not contain all of them."""
@@ -130,8 +133,10 @@ class ChangeLog:
                 await waiting.wait()
 
 
-def _apply(snapshot: Snapshot, change: RecordChange) -> Snapshot:
-    records = {**snapshot.records, **change.put}
-    for key in change.removed:
-        records.pop(key, None)
-    return Snapshot(change.number, change.at, records)
+def _apply_all(snapshot: Snapshot, changes: Sequence[RecordChange]) -> Snapshot:
+    records = dict(snapshot.records)
+    for change in changes:
+        records.update(change.put)
+        for key in change.removed:
+            records.pop(key, None)
+    return Snapshot(changes[-1].number, changes[-1].at, records)

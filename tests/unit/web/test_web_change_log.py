@@ -148,3 +148,15 @@ async def test_the_log_knows_whether_somebody_reads() -> None:
     assert log.take_request()  # as long as it follows
     await following.aclose()
     assert not log.take_request()
+
+
+def test_the_number_of_kept_records_is_bounded() -> None:
+    log = ChangeLog(START, records=10)
+    for number in range(20):
+        at = START + timedelta(seconds=number)
+        log.put({f"machine/{i}": {"step": number} for i in range(4)}, at=at)
+    assert log.snapshot.records["machine/0"] == {"step": 19}
+    assert log.since == START + timedelta(seconds=17)  # eight records in the last two changes
+    assert log.snapshot_at(START).records["machine/3"] == {"step": 17}
+    assert log.changes_after(17) is None
+    assert [c.number for c in log.changes_after(18) or ()] == [19, 20]

@@ -78,7 +78,7 @@ class GuestRunner:
         clock: Clock,
         on_change: Callable[[], Awaitable[None]] | None = None,
         control_planes: ControlPlaneServer | None = None,
-        proxy: Proxy = lambda access: None,
+        proxy: Proxy | None = None,
     ) -> None:
         """``on_change`` is awaited when persistent data changed; for ``proxy`` see its module."""
         self._clock, self._on_change = clock, on_change

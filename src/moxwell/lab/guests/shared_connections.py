@@ -43,8 +43,12 @@ class _Shared:
 class SharedConnections:
     """The connections of all guests; they close with their last user."""
 
-    def __init__(self, dial: Dial, clock: Clock, spawn: Spawn, proxy: Proxy) -> None:
-        """``proxy`` returns the lab's identity at an API server, None if it has none."""
+    def __init__(self, dial: Dial, clock: Clock, spawn: Spawn, proxy: Proxy | None) -> None:
+        """
+        ``proxy`` returns the lab's identity at an API server, None if it has none.
+
+        Without ``proxy`` nothing is shared.
+        """
         self._dial, self._clock, self._spawn, self._proxy = dial, clock, spawn, proxy
         self._anonymous: dict[Server, _Shared] = {}
         self._proxied: dict[Server, _Shared] = {}
@@ -55,6 +59,8 @@ class SharedConnections:
 
     def open(self, access: ApiAccess, identity: ApiIdentity) -> "_Route":
         """How the requests of an identity are sent; counts a user."""
+        if self._proxy is None:
+            return _Route(self._dial(access), {}, None)
         if not identity.certificate:
             plain = replace(access, credentials=StaticCredentials(ApiIdentity()))
             if (shared := self._anonymous.get(_server(access))) is None:
@@ -78,7 +84,7 @@ class SharedConnections:
     def _open_proxied(self, access: ApiAccess) -> _Shared | None:
         server = _server(access)
         if server not in self._proxied:
-            identity = self._proxy(access)
+            identity = self._proxy(access) if self._proxy else None
             if identity is None:
                 return None
             own = replace(access, credentials=StaticCredentials(identity))

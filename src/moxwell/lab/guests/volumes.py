@@ -33,7 +33,7 @@ ATTACHMENTS = Resource(GROUP, "v1", "volumeattachments", "VolumeAttachment", nam
 CSI_DRIVERS = Resource(GROUP, "v1", "csidrivers", "CSIDriver", namespaced=False)
 CSI_NODES = Resource(GROUP, "v1", "csinodes", "CSINode", namespaced=False)
 POLL_SECONDS, RESIZE_SECONDS, REGISTER_SECONDS, EVENT_EVERY = 1.0, 4.0, 3.0, 20
-CHECK_SECONDS = 60.0  # between two checks of a registered driver
+CHECK_SECONDS = 600.0  # between two checks of a registered driver
 
 
 def claims_of(pod: Mapping[str, Any]) -> list[str]:
@@ -70,6 +70,7 @@ class VolumeManager:
     ) -> None:
         self._kube, self._node, self._plugged, self._clock = kube, node, live_config, clock
         self._pods: dict[str, Json] = {}  # pods with claims that run here
+        self._has_pods = asyncio.Event()
 
     async def run(self) -> None:
         """Register the driver and resize file systems until cancelled."""
@@ -86,6 +87,7 @@ class VolumeManager:
 
     async def _keep_resized(self) -> None:
         while True:
+            await self._has_pods.wait()
             with suppress(MoxwellError):
                 await self._resize_all()
             await self._clock.sleep(RESIZE_SECONDS)
@@ -96,9 +98,12 @@ class VolumeManager:
         """Add a running pod."""
         if claims_of(pod):
             self._pods[pod["metadata"]["uid"]] = pod
+            self._has_pods.set()
 
     def remove_pod(self, uid: str) -> None:
         self._pods.pop(uid, None)
+        if not self._pods:
+            self._has_pods.clear()
 
     async def wait_mounted(self, pod: Json) -> bool:
         """

@@ -41,13 +41,23 @@ def _config_of(machine: Machine) -> list[Key]:
     return [Key(machine.namespace, ref.name)] if ref and ref.kind == "KubeadmConfig" else []
 
 
+def _relevant(machine: Machine | None) -> object:
+    """What the bootstrap data of a Machine depends on: not what else its status says."""
+    if machine is None:
+        return None
+    meta = machine.metadata
+    return machine.spec, meta.labels, machine.deleting, machine.status.node_ref is None
+
+
 class KubeadmConfigController(
     Reconciler[KubeadmConfig, ObservedKubeadmConfig, KubeadmConfigMove, KubeadmConfigStatus]
 ):
     """Reconciles KubeadmConfigs."""
 
     kind = KubeadmConfig
-    watches: Sequence[Watch] = (Watch(Machine, _config_of),)
+    watches: Sequence[Watch] = (
+        Watch(Machine, _config_of, lambda old, new: _relevant(old) != _relevant(new)),
+    )
 
     def __init__(self, kube: Kube, tenants: TenantClients, clock: Clock) -> None:
         self._kube, self._tenants, self._clock = kube, tenants, clock

@@ -15,6 +15,7 @@ from moxwell.embedded.clusterapi.machine.plan import (
     next_move,
 )
 from moxwell.embedded.clusterapi.machine.see import see_machine
+from moxwell.embedded.clusterapi.machine.tenant_nodes import TenantNodes
 from moxwell.embedded.clusterapi.machines import owner_machine
 from moxwell.embedded.clusterapi.references import ReferenceResolver
 from moxwell.embedded.controllermanager.resources import NODES
@@ -25,6 +26,8 @@ from moxwell.runtime.reconciler import Reconciler
 from moxwell.runtime.tenant_clients import TenantClients
 from moxwell.runtime.watches import Watch
 from moxwell.runtime.writes import Delete, Writes
+
+PART_DELAY_SECONDS = 0.5  # several changes of a part cause one pass
 
 
 class MachineController(Reconciler[Machine, ObservedMachine, MachineMove, MachineStatus]):
@@ -42,11 +45,15 @@ class MachineController(Reconciler[Machine, ObservedMachine, MachineMove, Machin
         parts: Sequence[Any],
     ) -> None:
         self._kube, self._resolver, self._tenants, self._clock = kube, resolver, tenants, clock
-        self.watches: Sequence[Watch] = tuple(Watch(part, owner_machine) for part in parts)
+        self._nodes = TenantNodes(clock)
+        self.watches: Sequence[Watch] = tuple(
+            Watch(part, owner_machine, delay=PART_DELAY_SECONDS) for part in parts
+        )
 
     async def see(self, machine: Machine, reader: Reader) -> ObservedMachine:
         now = self._clock.now()
-        return await see_machine(machine, reader, self._resolver, self._tenants.find, now)
+        find = self._tenants.find
+        return await see_machine(machine, reader, self._resolver, find, self._nodes, now)
 
     def plan(self, machine: Machine, seen: ObservedMachine) -> MachineMove:
         return next_move(machine, seen)

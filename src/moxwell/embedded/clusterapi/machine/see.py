@@ -6,6 +6,7 @@ from typing import Any
 
 from moxwell.api.capi.core import Cluster, Machine
 from moxwell.embedded.clusterapi.machine.plan import NODE_NAME, ObservedMachine, tenant_key
+from moxwell.embedded.clusterapi.machine.tenant_nodes import TenantNodes
 from moxwell.embedded.clusterapi.references import ReferencedObject, ReferenceResolver
 from moxwell.embedded.controllermanager.resources import NODES, PODS, VOLUME_ATTACHMENTS
 from moxwell.errors import MoxwellError
@@ -21,6 +22,7 @@ async def see_machine(
     reader: Reader,
     resolver: ReferenceResolver,
     find_tenant: FindTenant,
+    nodes: TenantNodes,
     now: datetime,
 ) -> ObservedMachine:
     """The parts of a Machine; a tenant that does not answer is reported, not raised."""
@@ -34,7 +36,7 @@ async def see_machine(
         )
     try:
         tenant = await find_tenant(tenant_key(machine))
-        node = await _node(tenant, machine, infrastructure) if tenant else None
+        node = await _node(tenant, nodes, machine, infrastructure) if tenant else None
         pods, attachments = await _load(tenant, node) if machine.deleting else ((), 0)
     except MoxwellError:
         return ObservedMachine(
@@ -52,18 +54,26 @@ async def see_machine(
 
 
 async def _node(
-    tenant: Reader, machine: Machine, infrastructure: ReferencedObject | None
+    tenant: Reader, nodes: TenantNodes, machine: Machine, infrastructure: ReferencedObject | None
 ) -> Json | None:
     """The recorded node, or the one with the Machine's provider ID."""
     recorded = machine.metadata.annotations.get(NODE_NAME, "")
+    if recorded and is_settled(machine):
+        found = await nodes.named(tenant_key(machine), tenant, recorded)
+        if found is not None:
+            return found
     if recorded and (node := await tenant.find(NODES, recorded)) is not None:
         return node
     provided = infrastructure.obj.get("spec") or {} if infrastructure else {}
     provider = machine.spec.provider_id or provided.get("providerID")
     if not provider:
         return None
-    nodes = (await tenant.list(NODES)).items
-    return next((n for n in nodes if n["spec"].get("providerID") == provider), None)
+    return await nodes.find(tenant_key(machine), tenant, provider)
+
+
+def is_settled(machine: Machine) -> bool:
+    """Whether the node is only checked: it is initialized, and nothing is about to change it."""
+    return machine.status.node_ref is not None and not machine.deleting
 
 
 async def _load(
