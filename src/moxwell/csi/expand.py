@@ -42,7 +42,7 @@ async def expand(driver: Driver, text: str, required: int, limit: int) -> Expand
     attachment = driver.attachments.find(volume)
     if attachment is not None and attachment.slot:
         try:
-            return ExpandResult(await _resize(region, attachment.vmid, volume, size), True)
+            return ExpandResult(await _resize(driver, region, attachment.vmid, volume, size), True)
         except Missing:
             driver.attachments.remove(volume, attachment.vmid)
     current = (await driver.read_disk(region, volume)).size
@@ -64,7 +64,7 @@ def _check_capacity(region: Region, volume: VolumeId, additional: int) -> None:
         raise InsufficientCapacity(f"storage {volume.storage} has {free} GiB free")
 
 
-async def _resize(region: Region, vmid: int, volume: VolumeId, size: int) -> int:
+async def _resize(driver: Driver, region: Region, vmid: int, volume: VolumeId, size: int) -> int:
     """Grow an attached disk; returns the resulting size."""
     guest = region.inventory.find(vmid)
     if guest is None:
@@ -83,7 +83,10 @@ async def _resize(region: Region, vmid: int, volume: VolumeId, size: int) -> int
         slot=slot,
         size_mib=size // sizes.MIB,
     )
-    await steps.run(region, step)
+    try:
+        await steps.run(region, step, brief=True)
+    finally:
+        driver.queues.changed(region, vmid)
     return size
 
 
@@ -134,7 +137,7 @@ async def apply_deferred_size(
         return
     if size_bytes(current) < deferred:
         try:
-            await _resize(region, attachment.vmid, volume, deferred)
+            await _resize(driver, region, attachment.vmid, volume, deferred)
         except errors.StorageFull as error:
             raise InsufficientCapacity(
                 f"the storage has not enough space to grow {volume} to {deferred} bytes"

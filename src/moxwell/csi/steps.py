@@ -26,12 +26,12 @@ SERVER_WAIT_SECONDS = 30  # how long Proxmox waits before it answers with a task
 OWNER = "csi"
 
 
-async def run(region: Region, step: Step) -> None:
-    """Perform a step and wait for its task; raises the error of the task."""
+async def run(region: Region, step: Step, *, brief: bool = False) -> None:
+    """Perform a step and wait for its task, a ``brief`` one closely; raises the task's error."""
     upid = await region.perform(step, OWNER)
     if upid is None:
         return
-    ended = await region.tasks.wait_ended(upid)
+    ended = await region.tasks.wait_ended(upid, brief=brief)
     if ended.error is not None:
         raise ended.error
 

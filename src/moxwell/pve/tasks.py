@@ -20,6 +20,7 @@ from moxwell.pve.values import Upid
 
 QUICK_SECONDS = 0.5
 SLOW_SECONDS = 2.0
+BRIEF_SECONDS = (0.05, 0.1)  # until a task that takes milliseconds is read
 QUICK_ROUNDS = 20  # an older task is polled slowly
 MANY = 1000  # tasks in one list of a host
 BLIND_ROUNDS = 120  # without the cluster's list after it was empty although tasks run
@@ -81,11 +82,19 @@ class TaskPoller:
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
-    async def wait_ended(self, upid: Upid) -> TaskEnded:
-        """Wait until a task has ended; for request handlers, never for a controller."""
+    async def wait_ended(self, upid: Upid, *, brief: bool = False) -> TaskEnded:
+        """
+        Wait until a task has ended; for request handlers, never for a controller.
+
+        A ``brief`` task is read from its own host soon after its start, before the first round.
+        """
         future: asyncio.Future[TaskEnded] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(upid, []).append(future)
         self.follow(upid, upid)
+        for pause in BRIEF_SECONDS if brief else ():
+            await self._clock.sleep(pause)
+            if not future.done():
+                await self._ask(upid)
         return await future
 
     async def run(self) -> None:
