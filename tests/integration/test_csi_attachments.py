@@ -75,6 +75,23 @@ def test_a_disk_added_to_a_stopped_guest_is_detected_when_it_starts(tmp_path: Pa
     run_scenario(tmp_path, scenario)
 
 
+def test_the_first_attach_reads_one_guest(tmp_path: Path) -> None:
+    """The driver reads all guests in the background when it starts."""
+
+    async def scenario(env: CsiEnvironment, control: ControllerService, person: PveWriter) -> None:
+        driver = env.driver
+        rounds = asyncio.create_task(driver.attachments.rescan(driver.regions, env.clock))
+        volume = await calls.create(control, "pvc-1")
+        await asyncio.sleep(5)
+        env.sent().clear()
+        await calls.attach(control, volume, 101)
+        read = [path for method, path in env.sent() if method == "GET" and "/config" in path]
+        assert {path.split("/")[4] for path in read} == {"101"}
+        rounds.cancel()
+
+    run_scenario(tmp_path, scenario)
+
+
 def test_a_change_without_a_task_is_detected_by_the_rescan(tmp_path: Path) -> None:
     async def scenario(env: CsiEnvironment, control: ControllerService, person: PveWriter) -> None:
         driver = env.driver

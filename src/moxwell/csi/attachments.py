@@ -28,6 +28,7 @@ from moxwell.pve.regions import Region, Regions
 
 MAX_CONCURRENT_READS = 8
 RESCAN_SECONDS = 300.0
+FILL_SECONDS = 1.0  # until the next attempt while no region has been listed
 log = structlog.get_logger(__name__)
 Key = tuple[str, str]  # key of the region, Proxmox volume id
 
@@ -142,8 +143,9 @@ class AttachmentIndex:
         self._read.setdefault(region.key, {})[vmid] = _state(guest)
 
     async def rescan(self, regions: Regions, clock: Clock) -> None:
-        """Read every guest again, one after the other, until cancelled."""
+        """Read every guest at the start, then again one after the other, until cancelled."""
         while True:
+            await self._fill(regions)
             seen = [
                 (region, vmid) for region in regions.values() for vmid in region.inventory.guests
             ]
@@ -153,7 +155,17 @@ class AttachmentIndex:
                     await self.read(region, guest)
                 await clock.sleep(max(RESCAN_SECONDS / len(seen), 0.05))
             if not seen:
-                await clock.sleep(RESCAN_SECONDS)
+                await clock.sleep(FILL_SECONDS)
+
+    async def _fill(self, regions: Regions) -> None:
+        """Read the guests of regions that were not read yet, so that no attach has to."""
+        for region in regions.values():
+            if region.key in self._read or not region.inventory.synced:
+                continue
+            try:
+                await self.sync(region)
+            except MoxwellError as error:
+                log.info("region not read", region=region.name, error=str(error))
 
 
 def _may_have_volumes(guest: ObservedGuest) -> bool:
