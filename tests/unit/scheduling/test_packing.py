@@ -20,7 +20,7 @@ from moxwell.scheduling.resource_lists import total
 from moxwell.scheduling.well_known_labels import ZONE
 from unit.scheduling.packing_scenes import ZONES, cluster, instance_type, node, pod, pool
 
-HOST_SPREAD = {
+HOST_SPREAD: dict[str, Any] = {
     "topologySpreadConstraints": [
         {
             "maxSkew": 1,

@@ -23,7 +23,12 @@ from moxwell.scheduling.packing.pods import (
     SpreadConstraint,
     pairs,
 )
-from moxwell.scheduling.requirements import LabelRequirement, requirement
+from moxwell.scheduling.requirements import (
+    InvalidRequirement,
+    LabelRequirement,
+    RequirementOperator,
+    requirement,
+)
 from moxwell.scheduling.resource_lists import MILLI, PODS, largest, requested, total
 from moxwell.scheduling.well_known_labels import normalized
 
@@ -72,8 +77,22 @@ def label_pairs(labels: Mapping[str, str] | None) -> Labels:
 def node_term(expressions: Iterable[Json]) -> NodeTerm:
     """``matchExpressions`` of a node selector term as requirements."""
     return tuple(
-        requirement(normalized(e["key"]), e["operator"], e.get("values") or ()) for e in expressions
+        _pod_requirement(normalized(e["key"]), e["operator"], tuple(e.get("values") or ()))
+        for e in expressions
     )
+
+
+def _pod_requirement(key: str, operator: str, values: tuple[str, ...]) -> LabelRequirement:
+    """
+    An expression of a pod; a malformed one that validation did not refuse is read as in Karpenter.
+
+    A bound that is no integer counts as 0, an unknown operator as Exists.
+    """
+    try:
+        return requirement(key, operator, values)
+    except InvalidRequirement:
+        is_bound = operator in set(RequirementOperator)
+        return requirement(key, operator if is_bound else "Exists", ["0"] if is_bound else ())
 
 
 def pool_requirements(expressions: Iterable[Json]) -> tuple[LabelRequirement, ...]:
