@@ -486,8 +486,7 @@ def test_a_killed_copy_is_resumed_and_made_once(tmp_path: Path) -> None:
                 task = asyncio.create_task(calls.snapshot(env.controller, "snap", volume, **how))
                 await asyncio.sleep(0.02 * cut)
                 task.cancel()
-                for copy in list(env.driver.copies._running.values()):
-                    copy.cancel()
+                env.driver.copies.cancel_all()
                 await asyncio.wait([task])
         async with env.running(journal=MemoryJournal(file)):
             for _ in range(60):

@@ -42,7 +42,7 @@ class Proxmox:
     """proxmoxer in threads; virtual time advances only between its calls."""
 
     def __init__(self, simulator: Simulator, folder: certs.SimulatorCertificates) -> None:
-        self._simulator, self._ca = simulator, str(folder.ca)
+        self.simulator, self._ca = simulator, str(folder.ca)
         self._address = simulator.url().removeprefix("https://")
         self.api: Any = None
 
@@ -63,7 +63,7 @@ class Proxmox:
             status = await self.call(self.api.nodes(node).tasks(upid).status.get)
             if status["status"] == "stopped":
                 return str(status["exitstatus"])
-            await self._simulator.clock.sleep(1)
+            await self.simulator.clock.sleep(1)
 
     async def close(self) -> None:
         session: Session | None = getattr(self.api, "_store", {}).get("session")
@@ -124,7 +124,7 @@ def test_a_machine_is_cloned_started_and_destroyed(tmp_path: Path, version: str)
             config = await px.call(vm.config.get)
             assert config["scsi0"] == f"ceph:base-9000-disk-0/vm-{newid}-disk-0,size=8G"
             assert await px.done(vm.status.start.post) == "OK"
-            await px._simulator.clock.sleep(15)
+            await px.simulator.clock.sleep(15)
             rows = (await px.call(vm.agent("network-get-interfaces").get))["result"]
             assert rows[1]["hardware-address"] in config["net0"].lower()
             assert await px.done(lambda: vm.status.shutdown.post(timeout=30)) == "OK"
@@ -142,7 +142,7 @@ def test_agent_commands(tmp_path: Path) -> None:
             create = px.api.nodes("pve1").qemu.post
             assert await px.done(lambda: create(vmid=100, agent=1, args=KERNEL)) == "OK"
             assert await px.done(vm.status.start.post) == "OK"
-            await px._simulator.clock.sleep(15)
+            await px.simulator.clock.sleep(15)
             command = ["sh", "-c", "echo hello"]
             pid = (await px.call(lambda: vm.agent("exec").post(command=command)))["pid"]
             status = await px.call(lambda: vm.agent("exec-status").get(pid=pid))

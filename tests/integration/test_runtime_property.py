@@ -164,7 +164,7 @@ def test_every_object_settles_and_nothing_overlaps(
                 life = live()
             await act(kube, fake, out, what, name, size)
             await asyncio.sleep(pause)
-        fake._faults.clear()
+        fake.clear_faults()
         out.fails = 0
         await asyncio.sleep(1200)
         things = (await kube.list(Thing, "ns")).items

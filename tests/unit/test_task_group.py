@@ -73,12 +73,12 @@ def test_a_cancelled_tenant_listens_to_no_region() -> None:
         owner = asyncio.create_task(tasks.run(end))
         await tasks.wait_ready()
         add_cloud(tenant, LoopClock(), regions, Features())
-        assert len(regions._inventory_listeners) == 2
+        assert regions.listener_count == 2
         task = tasks.spawn(tenant.manager.run())
         await asyncio.sleep(1)
         await task_group.cancel(task)
-        assert regions._inventory_listeners == []
-        assert regions["a"].inventory._listeners == []
+        assert regions.listener_count == 0
+        assert regions["a"].inventory.listener_count == 0
         await cancel(owner)
 
     run_virtual(story())

@@ -36,6 +36,7 @@ from moxwell.clock import SystemClock
 from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.errors import Denied
 from moxwell.kube import errors, kubeconfig, patch
+from moxwell.kube.caller import Caller
 from moxwell.kube.client import Kube
 from moxwell.kube.codec import Bookmark, WatchEvent
 from moxwell.kube.credentials import StaticCredentials, token
@@ -65,16 +66,20 @@ def access(plane: ControlPlane) -> ApiAccess:
 
 
 @pytest.fixture(params=[pytest.param("genuine", marks=pytest.mark.genuine), "embedded"])
-async def kube(request: pytest.FixtureRequest) -> AsyncIterator[Kube]:
-    """A client of either; they must not tell it which they are."""
+async def handler(request: pytest.FixtureRequest) -> AsyncIterator[Handler]:
+    """The genuine API server or the embedded one."""
     async with AsyncExitStack() as stack:
-        handler: Handler
         if request.param == "genuine":
             transport = KubeTransport(request.getfixturevalue("access"))
-            handler = await stack.enter_async_context(transport)
+            yield await stack.enter_async_context(transport)
         else:
-            handler = await stack.enter_async_context(EmbeddedApiServer(clock=SystemClock()))
-        yield Kube(handler, manager="tester")
+            yield await stack.enter_async_context(EmbeddedApiServer(clock=SystemClock()))
+
+
+@pytest.fixture
+def kube(handler: Handler) -> Kube:
+    """A client of either; they must not tell it which they are."""
+    return Kube(handler, manager="tester")
 
 
 @pytest.fixture
@@ -169,16 +174,16 @@ async def test_patches_of_all_kinds(kube: Kube, space: str) -> None:
         await kube.json_patch(ConfigMap, "a", ops, space)
 
 
-async def test_apply_owns_fields_and_meets_other_owners(kube: Kube, space: str) -> None:
+async def test_apply_owns_fields_and_meets_other_owners(
+    kube: Kube, handler: Handler, space: str
+) -> None:
     await kube.apply(note(space, x="1"))
     with pytest.raises(errors.ApplyConflict) as conflict:
         await kube.apply(note(space, x="2"), manager="other")
     assert conflict.value.status.causes[0].field == ".data.x"
     assert (await kube.apply(note(space, x="2"), manager="other", force=True)).data == {"x": "2"}
     assert (await kube.apply(note(space, y="3"))).data == {"x": "2", "y": "3"}
-    found = await Kube(kube._caller._handler, keep_managed_fields=True).get(
-        ConfigMap.resource, "a", space
-    )
+    found = await Kube(handler, keep_managed_fields=True).get(ConfigMap.resource, "a", space)
     assert {entry["manager"] for entry in found["metadata"]["managedFields"]} == {"tester", "other"}
 
 
@@ -298,7 +303,7 @@ async def test_a_token_is_given_and_its_holder_may_do_little(
     assert issubclass(errors.Unauthorized, Denied)
 
 
-async def test_errors_are_told_apart(kube: Kube, space: str) -> None:
+async def test_errors_are_told_apart(kube: Kube, handler: Handler, space: str) -> None:
     await kube.create(note(space))
     with pytest.raises(errors.AlreadyExists):
         await kube.create(note(space))
@@ -311,9 +316,9 @@ async def test_errors_are_told_apart(kube: Kube, space: str) -> None:
     with pytest.raises(errors.NotFound):
         await kube.list(Resource("no.such", "v1", "things", "Thing"), space)
     with pytest.raises(errors.UnsupportedMedia):
-        await kube._caller.call("PATCH", ConfigMap.resource.path(space, "a"), body=b"{}")
+        await Caller(handler).call("PATCH", ConfigMap.resource.path(space, "a"), body=b"{}")
     with pytest.raises(errors.NotAllowed):
-        await kube._caller.call("POST", "/api/v1", body=b"{}")
+        await Caller(handler).call("POST", "/api/v1", body=b"{}")
 
 
 async def test_nothing_is_made_in_a_namespace_that_goes(kube: Kube, space: str) -> None:

@@ -57,6 +57,11 @@ class CopyJobs:
             task.add_done_callback(lambda done: self._ended(copy.target, done))
         return await asyncio.shield(task)
 
+    def cancel_all(self) -> None:
+        """Stop following the copies, as the end of the process does; the journal resumes them."""
+        for task in tuple(self._running.values()):
+            task.cancel()
+
     def _ended(self, target: VolumeId, task: "asyncio.Task[DiskInfo]") -> None:
         self._running.pop(target, None)
         if not task.cancelled():

@@ -51,6 +51,11 @@ class NodeService:
     def _lock(self, volume: str) -> asyncio.Lock:
         return self._locks.setdefault(volume, asyncio.Lock())
 
+    @property
+    def volumes_in_use(self) -> frozenset[str]:
+        """The volumes with calls that run or wait."""
+        return frozenset(self._locks)
+
     async def node_get_capabilities(
         self, _: csi.NodeGetCapabilitiesRequest
     ) -> csi.NodeGetCapabilitiesResponse:

@@ -67,6 +67,11 @@ class KubeTransport:
         self._connections = connections
         self._lines: list[_Line] = []
 
+    @property
+    def open_sessions(self) -> tuple[bool, ...]:
+        """Whether the sessions of earlier credentials and the current one are open, in order."""
+        return tuple(not line.session.closed for line in self._lines)
+
     async def __aenter__(self) -> "KubeTransport":
         return self
 

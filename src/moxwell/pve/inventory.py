@@ -153,6 +153,11 @@ class Inventory:
         if listener in self._listeners:
             self._listeners.remove(listener)
 
+    @property
+    def listener_count(self) -> int:
+        """How many listeners are subscribed."""
+        return len(self._listeners)
+
     def poll_frequently(self, seconds: float = BUSY_FOR_SECONDS) -> None:
         """Poll at the short interval for a while."""
         self._busy_until = max(self._busy_until, self._clock.monotonic() + seconds)

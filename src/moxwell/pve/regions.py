@@ -252,6 +252,11 @@ class Regions:
 
         return stop
 
+    @property
+    def listener_count(self) -> int:
+        """How many listeners are subscribed to the inventories of present and future regions."""
+        return len(self._inventory_listeners)
+
     def subscribe_tasks(self, listener: Callable[[TaskEnded], None]) -> None:
         """Call a listener for ended tasks of all regions, future ones included."""
         self._task_listeners.append(listener)

@@ -45,6 +45,8 @@ class QueueStatistics:
     running: int
     timed: int
     ready_by_share: dict[str, int]
+    stored_timers: int  # outdated ones included
+    stored_entries: int  # of all shards, outdated ones included
 
 
 @dataclass(slots=True)
@@ -99,8 +101,8 @@ class Queue:
         gate: Callable[[str], bool] = always,
         watcher: QueueObserver | None = None,
     ) -> None:
-        self._clock, self._backoff, self._gate = clock, backoff, gate
-        self.per_shard = per_shard
+        self._clock, self._backoff = clock, backoff
+        self.per_shard, self.gate = per_shard, gate
         self._watcher = watcher or QueueObserver()
         self._ready: dict[Key, _Ready] = {}
         self._running: dict[Key, float] = {}
@@ -191,7 +193,14 @@ class Queue:
     def statistics(self) -> QueueStatistics:
         """The current sizes of the queue."""
         by_share = {shard: lane.ready for shard, lane in self._lanes.items()}
-        return QueueStatistics(len(self._ready), len(self._running), len(self._timed), by_share)
+        return QueueStatistics(
+            ready=len(self._ready),
+            running=len(self._running),
+            timed=len(self._timed),
+            ready_by_share=by_share,
+            stored_timers=len(self._timers),
+            stored_entries=sum(len(lane.by_age) for lane in self._lanes.values()),
+        )
 
     def ready_by_priority(self) -> dict[int, int]:
         """The number of ready keys by priority; every named priority is included."""
@@ -240,7 +249,7 @@ class Queue:
             shard = self._turns[0]
             self._turns.rotate(-1)
             lane = self._lanes[shard]
-            if lane.ready and lane.running < self.per_shard and self._gate(shard):
+            if lane.ready and lane.running < self.per_shard and self.gate(shard):
                 return self._hand_out(shard, lane)
         return None
 

@@ -77,23 +77,23 @@ class FileMounter:
         with file.open("rb") as disk:
             return disk.read(HEAD).rstrip(b"\0").decode()
 
-    def _set_head(self, device: str, text: str) -> None:
+    def set_head(self, device: str, text: str) -> None:
         with self._file(device).open("r+b") as disk:
             disk.write(text.encode().ljust(HEAD, b"\0"))
 
     async def make(self, device: str, kind: str, options: Sequence[str]) -> None:
         if device.startswith("/dev/mapper/"):
-            self._set_head(device, f"{self._head(device).rpartition(':')[0]}:{kind}")
+            self.set_head(device, f"{self._head(device).rpartition(':')[0]}:{kind}")
             return
-        self._mark(device)
-        self._set_head(device, NOISE)
-        self._set_head(device, kind)
-        self._clear(device)
+        self.mark(device)
+        self.set_head(device, NOISE)
+        self.set_head(device, kind)
+        self.clear(device)
 
-    def _mark(self, device: str) -> None:
+    def mark(self, device: str) -> None:
         format_marker.mark(device)
 
-    def _clear(self, device: str) -> None:
+    def clear(self, device: str) -> None:
         format_marker.clear(device)
 
     async def check(self, device: str, kind: str) -> None:
@@ -106,7 +106,7 @@ class FileMounter:
             raise CommandFailed(f"mount: {target} is not there")
         only = "ro" in options
         if not only and not device.startswith("/dev/mapper/"):
-            self._clear(device)
+            self.clear(device)
         self.mounts.append(MountEntry(await self.number(device), "/", target, only, device))
         self.grown.setdefault(device, self._file(device).stat().st_size)
 
@@ -143,12 +143,12 @@ class FileMounter:
     async def open_luks(self, device: str, name: str, key: bytes, *, fresh: bool) -> str:
         word = hashlib.sha256(key).hexdigest()[:16]
         if fresh:
-            self._mark(device)
-            self._set_head(device, NOISE)
-            self._set_head(device, f"crypto_LUKS:{word}:{EMPTY}:")
+            self.mark(device)
+            self.set_head(device, NOISE)
+            self.set_head(device, f"crypto_LUKS:{word}:{EMPTY}:")
         if self._head(device).split(":")[1] != word:
             raise WrongKey(f"the passphrase does not unlock {device}")
-        self._clear(device)
+        self.clear(device)
         self._open[name] = device
         return f"/dev/mapper/{name}"
 
@@ -156,7 +156,7 @@ class FileMounter:
         return self._head(device).split(":")[2] == EMPTY
 
     async def fill_luks(self, device: str) -> None:
-        self._set_head(device, self._head(device).replace(f":{EMPTY}:", "::"))
+        self.set_head(device, self._head(device).replace(f":{EMPTY}:", "::"))
 
     async def close_luks(self, name: str) -> None:
         self._open.pop(name, None)

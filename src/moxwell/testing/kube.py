@@ -126,6 +126,10 @@ class FakeKube:
         """Answer the next request that satisfies ``when`` with this error."""
         self._faults.append((when, code, reason))
 
+    def clear_faults(self) -> None:
+        """Forget the errors of :meth:`fail` that have not been answered yet."""
+        self._faults.clear()
+
     def bookmark(self) -> None:
         """Send a bookmark to every watch that asked for bookmarks."""
         for stream in self._streams:

@@ -131,7 +131,7 @@ class EventHistory:
         progress = self._machines.get(key)
         if progress is None:
             progress = self._machines[key] = self._new_machine(machine, text, now)
-        if text.state not in _WITHOUT_STAGE and _is_later(text.stage, progress.stage):
+        if text.state not in _WITHOUT_STAGE and is_later(text.stage, progress.stage):
             self._pass_stage(progress, machine, text, now)
         if text.state != progress.state:
             if text.state in {"unknown", "trouble", "deleting"}:
@@ -228,7 +228,7 @@ class EventHistory:
         )
 
 
-def _is_later(stage: str, than: str) -> bool:
+def is_later(stage: str, than: str) -> bool:
     """Whether a stage is later; empty is the end. Moves of several stages run in parallel."""
     if stage == than or not than:
         return stage != than and bool(stage)

@@ -122,16 +122,16 @@ class Dying(FileMounter):
         if self.left == 0:
             raise Killed
 
-    def _mark(self, device: str) -> None:
-        super()._mark(device)
+    def mark(self, device: str) -> None:
+        super().mark(device)
         self._wrote()
 
-    def _clear(self, device: str) -> None:
-        super()._clear(device)
+    def clear(self, device: str) -> None:
+        super().clear(device)
         self._wrote()
 
-    def _set_head(self, device: str, text: str) -> None:
-        super()._set_head(device, text)
+    def set_head(self, device: str, text: str) -> None:
+        super().set_head(device, text)
         self._wrote()
 
 

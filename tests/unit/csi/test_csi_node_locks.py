@@ -76,6 +76,6 @@ def test_volumes_run_in_parallel_and_locks_are_released() -> None:
         before = asyncio.get_running_loop().time()
         await asyncio.gather(*(stage(node, f"v{n}") for n in range(5)))
         gc.collect()
-        return asyncio.get_running_loop().time() - before, len(node._locks)
+        return asyncio.get_running_loop().time() - before, len(node.volumes_in_use)
 
     assert run_virtual(story()) == (1, 0)

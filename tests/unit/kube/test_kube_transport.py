@@ -310,7 +310,7 @@ async def test_a_watch_outlives_the_certificate_it_began_with(
             answer = await transport.handle(Request(method="GET", path="/"))
             go_on.set()
             assert len([e async for e in watch]) == 1
-            assert [line.session.closed for line in transport._lines] == [True, False]
+            assert transport.open_sessions == (False, True)
     assert answer.body == b'{"name": "bert"}'
 
 

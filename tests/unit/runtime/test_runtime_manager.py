@@ -432,7 +432,7 @@ def test_an_object_that_moves_to_a_region_held_elsewhere_is_left_to_its_holder()
         controller = Controller(name="t", reconciler=growing, shard=lambda t: str(t.spec.region))
         runtime.manager.add(controller)
         queue = runtime.manager.worker("t").queue
-        queue._gate = lambda shard: shard == ""
+        queue.gate = lambda shard: shard == ""
         async with running(runtime):
             await Kube(fake).create(thing("one", size=9), THINGS)
             await asyncio.sleep(11)

@@ -203,8 +203,8 @@ def test_stale_timers_do_not_pile_up() -> None:
             item = await ready(queue)
             assert item is not None
             queue.done(item)
-        assert len(queue._timers) < 200
-        assert len(queue._lanes[""].by_age) < 200
+        assert queue.statistics().stored_timers < 200
+        assert queue.statistics().stored_entries < 200
 
     run_virtual(story())
 

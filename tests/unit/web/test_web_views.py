@@ -271,9 +271,9 @@ def test_stages_of_the_journal_never_go_back() -> None:
     order = ["", "Claim", "Clone", "Configure", "Boot", "Join"]
     for at, one in enumerate(order[1:], 1):
         for other in order[1:]:
-            assert history._is_later(other, one) is (order.index(other) > at)
-        assert history._is_later("", one)
-    assert not history._is_later("", "")
+            assert history.is_later(other, one) is (order.index(other) > at)
+        assert history.is_later("", one)
+    assert not history.is_later("", "")
 
 
 def test_stages_that_pass_between_two_overviews_share_their_time() -> None:

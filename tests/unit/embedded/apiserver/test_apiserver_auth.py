@@ -199,8 +199,8 @@ def test_an_existing_rsa_ca_is_used(tmp_path: Path) -> None:
     assert (
         tokens.verify(token) is None
     )  # the account does not exist, although the signature is valid
-    assert tokens._verified(token) is not None
-    assert tokens._verified(token[:-4] + "AAAA") is None
+    assert tokens.verified_claims(token) is not None
+    assert tokens.verified_claims(token[:-4] + "AAAA") is None
 
 
 def test_the_root_lists_what_is_served(play: Play) -> None:

@@ -92,16 +92,22 @@ async def test_who_waits_for_an_end_begins_anew(
 ) -> None:
     planes = hosts(tmp_path, programs, FakeProcesses())
 
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
     async def removed(uid: str) -> None:  # an etcd on paper never answers
-        await asyncio.sleep(0)
+        begun.set()
+        await may_end.wait()
 
     monkeypatch.setattr(planes.etcd, "remove", removed)
     task = asyncio.create_task(planes.run())
     await planes.ensure(WISH)
-    async with planes._lock(KEY):  # both wait for a third: the end comes first, and whole
-        both = asyncio.gather(planes.destroy(KEY), planes.ensure(WISH))
-        await asyncio.sleep(0.05)
-    await both
+    end = asyncio.create_task(planes.destroy(KEY))
+    await begun.wait()
+    anew = asyncio.create_task(planes.ensure(WISH))  # waits until the end is complete
+    await asyncio.sleep(0.05)
+    assert not anew.done()
+    may_end.set()
+    await asyncio.gather(end, anew)
     assert list(planes.keys()) == [KEY]
     await ended(task)
 
