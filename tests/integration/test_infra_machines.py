@@ -185,6 +185,27 @@ def test_external_changes_of_a_running_guest_are_reported(
     story(tell, "north")
 
 
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [("paused", "Paused"), ("internal-error", "GuestFailed"), ("prelaunch", "Starting")],
+)
+def test_a_guest_that_does_not_execute_is_reported_and_can_be_deleted(
+    status: str, expected: str
+) -> None:
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env)
+        await apply_machine(env, "m")
+        machine = await env.until("m", ready)
+        env.chaos("north", "qemu-status", vmid=machine.spec.virtual_machine_id, status=status)
+        seen = await env.until("m", lambda m: reason(m) == expected)
+        assert seen.status.power_state == status
+        await env.delete("m")
+        await env.until_gone("m", 120)
+        assert env.guests("north") == {}
+
+    story(tell, "north")
+
+
 def test_a_stopped_guest_is_started_if_the_spec_says_so() -> None:
     async def tell(env: TwoRegions) -> None:
         await apply_cluster(env)
