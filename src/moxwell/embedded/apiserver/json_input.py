@@ -8,6 +8,7 @@ numbers beyond a float are rejected. Duplicate keys are reported; the last value
 import json
 import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 from moxwell.embedded.apiserver import limits
@@ -45,22 +46,8 @@ def decode(body: bytes, duplicates: list[str] | None = None) -> Any:
 
 def _decode(text: str, body: bytes, found: "list[_Pairs] | None") -> Any:
     """Decode a value; objects with duplicate keys stay pairs if ``found`` collects them."""
-
-    def pairs(members: list[tuple[str, Any]]) -> Any:
-        made = dict(members)
-        if found is None or len(made) == len(members):
-            return made
-        found.append(_Pairs(members))
-        return found[-1]
-
-    decoder = json.JSONDecoder(
-        object_pairs_hook=pairs,
-        parse_int=integer,
-        parse_float=number,
-        parse_constant=_no_constant,
-    )
     try:
-        return decoder.decode(text)
+        return _DECODER.decode(text) if found is None else _collecting(found).decode(text)
     except json.JSONDecodeError:
         raise MalformedJson(_go_error_message(body)) from None
 
@@ -105,6 +92,29 @@ def _go_error_message(body: bytes) -> str:
             f"invalid character '{first.decode(errors='replace')}' looking for beginning of value"
         )
     return "unexpected end of JSON input"
+
+
+def _collecting(found: "list[_Pairs]") -> json.JSONDecoder:
+    def pairs(members: list[tuple[str, Any]]) -> Any:
+        made = dict(members)
+        if len(made) == len(members):
+            return made
+        found.append(_Pairs(members))
+        return found[-1]
+
+    return _decoder(pairs)
+
+
+def _decoder(pairs: Callable[[list[tuple[str, Any]]], Any] | None) -> json.JSONDecoder:
+    return json.JSONDecoder(
+        object_pairs_hook=pairs,
+        parse_int=integer,
+        parse_float=number,
+        parse_constant=_no_constant,
+    )
+
+
+_DECODER = _decoder(None)
 
 
 class _Pairs(list[tuple[str, Any]]):

@@ -49,7 +49,8 @@ class Patcher:
         record = self._writer.current_record(call)
         old = self._writer.current(call, record)
         new = self._patched(call, kind, self._writer.current(call, record))
-        limits.check_value(new, max_depth=limits.MAX_PATCHED_DEPTH)
+        if kind == JSON_PATCH:  # other patches cannot nest deeper than the object and the patch
+            limits.check_value(new, max_depth=limits.MAX_PATCHED_DEPTH)
         return self.finish(call, record, old, new)
 
     def finish(self, call: ApiCall, record: ObjectRecord, old: Object, new: Object) -> WriteResult:

@@ -96,12 +96,15 @@ class _EncodedToken(msgspec.Struct):
 
 
 def _token(text: str) -> _Token:
+    raw = b""
     try:
         raw = base64.urlsafe_b64decode(text.encode() + b"=" * (-len(text) % 4))
         value = msgspec.json.decode(raw, type=_EncodedToken)
     except (ValueError, msgspec.MsgspecError) as error:
-        why = f"continue key is not valid: {status_errors.shortened(str(error))}"
-        raise status_errors.bad_request(f"invalid continue token: {why}") from None
+        typed = isinstance(error, msgspec.ValidationError)
+        why = status_errors.shortened(str(error)) if typed else _syntax_error(raw)
+        text = f"invalid continue token: continue key is not valid: {why}"
+        raise status_errors.bad_request(text) from None
     problem = ""
     if value.v != "meta.k8s.io/v1":
         shown = status_errors.shortened(value.v)
@@ -112,6 +115,14 @@ def _token(text: str) -> _Token:
         text = f"invalid continue token: continue key is not valid: {problem}"
         raise status_errors.bad_request(text)
     return _Token(value.rv, value.start.removesuffix("\0"))
+
+
+def _syntax_error(raw: bytes) -> str:
+    """Return the message of Go's JSON parser."""
+    if not raw:
+        return "unexpected end of JSON input"
+    shown = chr(raw[0]) if 32 <= raw[0] < 127 else f"\\u{raw[0]:04x}"
+    return f"invalid character '{shown}' looking for beginning of value"
 
 
 def invalid_selector(call: ApiCall, problem: str) -> str:

@@ -41,8 +41,10 @@ def parse_revision(text: str) -> int:
 
 def cleaned(request: requests.Request) -> requests.Request:
     """Replace what UTF-8 cannot encode in path, query and headers by U+FFFD."""
-    texts = (request.path, *(part for pair in request.query for part in pair))
-    if all(map(str.isascii, texts)) and all(map(str.isascii, request.headers.values())):
+    texts = [request.path, *request.headers.values()]
+    for pair in request.query:
+        texts += pair
+    if "".join(texts).isascii():
         return request
     return replace(
         request,

@@ -45,7 +45,7 @@ def _is_over(data: dict[str, str], clock: Clock) -> bool:
         return False
     try:
         return datetime.fromisoformat(until) <= clock.now()
-    except ValueError:
+    except (ValueError, TypeError):  # not a time, or a time without a zone
         return True
 
 
