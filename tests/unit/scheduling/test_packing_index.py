@@ -21,12 +21,12 @@ from unit.scheduling.packing_scenes import ZONES, cluster, node, pod, pool
 
 
 def every_claim(index: ClaimIndex, order: Numbers, _: PodClass) -> Iterator[tuple[int, NewClaim]]:
-    yield from ((place, index._claims[n]) for place, n in enumerate(order.tolist()))
+    yield from ((place, index.claim(n)) for place, n in enumerate(order.tolist()))
 
 
 def every_node(nodes: ExistingNodes, _: Vector, ignore_hold: bool) -> Iterator[ExistingBin]:
     assert isinstance(ignore_hold, bool)
-    yield from (nodes._bin(n) for n in range(len(nodes._table.bases)))
+    yield from nodes.all_bins()
 
 
 def decisions(found: SchedulingResult) -> tuple[Any, ...]:

@@ -74,6 +74,10 @@ class ClaimIndex:
         self._admitted: dict[tuple[int, int], Flags] = {}
         self._largest: list[tuple[int, Vector]] = []
 
+    def claim(self, number: int) -> NewClaim:
+        """The claim with a number."""
+        return self._claims[number]
+
     def update(self, claim: NewClaim, groups: list[TopologyGroup]) -> None:
         """Take over the state of a claim that got a pod, which the groups of host names counted."""
         if claim.number == len(self._claims):

@@ -61,6 +61,10 @@ class ExistingNodes:
         for number in found.nonzero()[0].tolist():
             yield self._bin(number)
 
+    def all_bins(self) -> Iterator[ExistingBin]:
+        """Every node, in the order of the table."""
+        return (self._bin(number) for number in range(len(self._table.bases)))
+
     def _bin(self, number: int) -> ExistingBin:
         found = self._bins.get(number)
         if found is None:
