@@ -18,9 +18,10 @@ from moxwell.csi.journal import MemoryJournal
 from moxwell.csi.migrate import Migration
 from moxwell.csi.ownership import ForeignVolume, StaticVolume
 from moxwell.csi.pvc import CLAIMS, VOLUMES
+from moxwell.csi.static_volumes import parse_by_cluster
 from moxwell.csi.wire import csi_pb2 as csi
 from moxwell.embedded.apiserver.server import EmbeddedApiServer
-from moxwell.errors import Missing, MoxwellError
+from moxwell.errors import Invalid, Missing, MoxwellError
 from moxwell.kube.client import Kube
 from moxwell.lab.proxmox.state import SimVolume
 from moxwell.pve.ownership import Foreign
@@ -354,3 +355,26 @@ def test_a_volume_is_attached_to_guests_of_the_own_namespace_only(
             assert "pvc-x" not in str(env.conf(101))
 
     run(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    ("given_text", "found"),
+    [
+        ("", {}),
+        ("features: {staticVolumes: {a/c: [r//s/d]}}", {"a/c": ("r//s/d",)}),
+        ("features: {staticVolumes: {a/c: ['r/*/s/vm-1-*']}}", {"a/c": ("r/*/s/vm-1-*",)}),
+        ("features: {staticVolumes: [r//s/d]}", None),
+        ("features: {staticVolumes: {a: [r//s/d]}}", None),
+        ("features: {staticVolumes: {a/c: ['*/*/*/*']}}", None),
+        ("features: {staticVolumes: {a/c: ['r//*/d']}}", None),
+        ("features: {staticVolumes: {a/c: [disk]}}", None),
+    ],
+)
+def test_a_grant_names_region_and_storage(
+    given_text: str, found: dict[str, tuple[str, ...]] | None
+) -> None:
+    if found is not None:
+        assert parse_by_cluster(given_text) == found
+    else:
+        with pytest.raises(Invalid, match="staticVolumes"):
+            parse_by_cluster(given_text)

@@ -16,6 +16,7 @@ from pathlib import Path
 from aiohttp import web
 
 import moxwell
+from moxwell import config_file
 from moxwell.api import registry
 from moxwell.api.capi.controlplane import KamajiControlPlane
 from moxwell.api.infra.cluster import ProxmoxCluster
@@ -30,12 +31,14 @@ from moxwell.atomic_file import write_private
 from moxwell.clock import Clock
 from moxwell.controllers.cloud.features import Features
 from moxwell.controllers.cloud.setup import add_cloud
+from moxwell.controllers.infra.policy import InfraPolicy
 from moxwell.controllers.infra.region_registry import RegionRegistry
 from moxwell.controllers.infra.setup import Infra, add_infra
 from moxwell.controllers.tenancy.cluster.controller import TenantClusterReconciler
 from moxwell.controllers.tenancy.cluster.defaults import Defaults
 from moxwell.controllers.tenancy.tenant.controller import TenantReconciler
 from moxwell.csi.journal import MemoryJournal
+from moxwell.csi.static_volumes import parse_by_cluster
 from moxwell.embedded.apiserver.http import HttpServer
 from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.embedded.clusterapi import setup
@@ -107,7 +110,12 @@ class Instance:
         regions = Regions(configs, clock, effects=_effects(stack, state, clock))
         planes = await _open_control_planes(state, clock, options, regions)
         infra = add_infra(
-            runtime, clock, regions, Reservations(), registry=RegionRegistry(regions, configs)
+            runtime,
+            clock,
+            regions,
+            Reservations(),
+            registry=RegionRegistry(regions, configs),
+            policy=InfraPolicy.parse(_config_text(options)),
         )
         defaults = partial(
             instance_defaults.defaults, regions, lab=lab is not None, version=planes.version
@@ -183,6 +191,11 @@ async def _open_regions(
     return lab, await lab.start()
 
 
+def _config_text(options: LaunchOptions) -> str:
+    """The text of the configuration file; a lab has none."""
+    return config_file.read_text(Path(options.config)) if options.config else ""
+
+
 def _settings(state: StateDir) -> ManagerSettings:
     return ManagerSettings(
         elect=False,
@@ -216,7 +229,8 @@ async def _open_control_planes(
     state: StateDir, clock: Clock, options: LaunchOptions, regions: Regions
 ) -> HostedControlPlanes:
     """Each tenant gets the cloud controllers and the CSI sidecars; they run in this process."""
-    storage = TenantStorage(regions, clock, MemoryJournal(state.folder / "csi-record.json"))
+    record = MemoryJournal(state.folder / "csi-record.json")
+    storage = TenantStorage(regions, clock, record, parse_by_cluster(_config_text(options)))
 
     def extend(tenant: Runtime, key: Key) -> None:
         add_cloud(tenant, clock, regions.scope(str(key)), Features())

@@ -17,7 +17,7 @@ from moxwell.csi.attach_queue import GuestQueues
 from moxwell.csi.attachments import AttachmentIndex
 from moxwell.csi.cluster_guests import ClusterGuests
 from moxwell.csi.controller import ControllerService
-from moxwell.csi.driver import Driver
+from moxwell.csi.driver import Driver, DriverSettings
 from moxwell.csi.journal import ConfigMapJournal, MemoryJournal, VolumeJournal
 from moxwell.csi.wire import csi_pb2 as csi
 from moxwell.embedded.controllermanager.storage import setup
@@ -124,9 +124,20 @@ class InProcessPlugin:
 class TenantStorage:
     """Adds storage to tenant runtimes; one object per process."""
 
-    def __init__(self, regions: Regions, clock: Clock, record: VolumeJournal | None = None) -> None:
-        """``record`` keeps what proves volumes of earlier versions; tenants cannot write it."""
+    def __init__(
+        self,
+        regions: Regions,
+        clock: Clock,
+        record: VolumeJournal | None = None,
+        static: Mapping[str, tuple[str, ...]] | None = None,
+    ) -> None:
+        """
+        ``record`` keeps what proves volumes of earlier versions; tenants cannot write it.
+
+        ``static`` are the static volumes that the operator grants to each ``namespace/cluster``.
+        """
         self._regions, self._clock, self._record = regions, clock, record or MemoryJournal()
+        self._static = dict(static or {})
         self._attachments, self._queues = AttachmentIndex(), GuestQueues(clock)
 
     def driver(self, runtime: Runtime, cluster: Key | None = None) -> Driver:
@@ -136,10 +147,11 @@ class TenantStorage:
         With ``cluster`` it uses the regions of that ProxmoxCluster and attaches volumes only to
         guests of its namespace.
         """
-        name = drivers.NAME
+        name, owner = drivers.NAME, str(cluster or "")
         driver = drivers.assemble(
-            self._regions.scope(str(cluster or "")),
+            self._regions.scope(owner),
             self._clock,
+            settings=DriverSettings(static_volumes=self._static.get(owner, ())),
             kube=runtime.kube,
             journal=ConfigMapJournal(runtime.kube, JOURNAL_NAMESPACE, name),
             record=self._record,

@@ -32,6 +32,7 @@ from moxwell.csi.node import NodeService, count_volume_slots
 from moxwell.csi.nodes import NODES
 from moxwell.csi.server import CallHandlers, serving
 from moxwell.csi.staging import Stager
+from moxwell.csi.static_volumes import parse_patterns
 from moxwell.csi.topology import REGION, ZONE
 from moxwell.errors import Invalid, Missing, MoxwellError, Retryable
 from moxwell.kube.client import Kube
@@ -81,7 +82,7 @@ def settings_of(text: str, name: str) -> DriverSettings:
         name=name,
         owner=owner,
         tenant=_text(features, "volumeTenant"),
-        static_volumes=_static_volumes(features.get("staticVolumes") or []),
+        static_volumes=parse_patterns(features.get("staticVolumes") or []),
         own_by_prefix=features.get("ownVolumesByPrefix") is True,
     )
 
@@ -91,19 +92,6 @@ def _text(features: Mapping[str, Any], key: str) -> str:
     if not isinstance(value, str):
         raise Invalid(f"features.{key} must be a text")
     return value
-
-
-def _static_volumes(given: object) -> tuple[str, ...]:
-    """Patterns of volume ids; each must name region and storage, so that none covers everything."""
-    patterns = given if isinstance(given, list) else [given]
-    for pattern in patterns:
-        parts = pattern.split("/", 3) if isinstance(pattern, str) else []
-        if len(parts) != 4 or "*" in parts[0] + parts[2] or not (parts[0] and parts[2]):
-            raise Invalid(
-                "features.staticVolumes: an entry has the form region/zone/storage/disk with "
-                f"wildcards in zone and disk only, not {pattern!r}"
-            )
-    return tuple(patterns)
 
 
 def _journal(options: ControllerOptions, kube: Kube | None) -> VolumeJournal:

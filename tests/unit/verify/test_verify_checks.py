@@ -20,6 +20,7 @@ from moxwell.pve.endpoints.ha import HaResource, HaRule
 from moxwell.pve.guests import GuestConfig
 from moxwell.pve.model import ObservedGuest, ObservedHost
 from moxwell.pve.ownership import Mark
+from moxwell.pve.steps import iso_name
 from moxwell.runtime.key import Key
 from moxwell.testing.loop import LoopClock, run_virtual
 from moxwell.verify.findings import Finding
@@ -34,6 +35,7 @@ from moxwell.verify.model import (
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 UID = "6a0e3f1c-0000-4000-8000-00000000000a"
 MARK = Mark(UID)
+BOUND = Mark(UID, "t/c1")
 LABELS = {"cluster.x-k8s.io/cluster-name": "c1", "cluster.x-k8s.io/deployment-name": "c1-a"}
 CONFIG = {
     "sockets": "1",
@@ -47,7 +49,7 @@ CONFIG = {
     "description": MARK.line,
     "tags": MARK.tags(),
 }
-ISO = f"local:iso/moxwell-bootstrap-100-{MARK.key}.iso"
+ISO = f"local:iso/{iso_name(BOUND, 'bootstrap-100')}"
 CLAIM = "m1-net0-00-inet"
 
 
