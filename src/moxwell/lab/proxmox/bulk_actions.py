@@ -191,5 +191,4 @@ ROUTES = (
     ApiRoute(
         "GET", "/nodes/{node}/syslog", not_simulated, _N | _LOG, perm("/nodes/{node}", "Sys.Syslog")
     ),
-    ApiRoute("GET", "/nodes/{node}/rrddata", not_simulated, _N | _RRD, _AUDIT),
 )  # fmt: skip

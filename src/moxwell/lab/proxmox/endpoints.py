@@ -8,6 +8,7 @@ from moxwell.lab.proxmox import (
     bulk_actions,
     cluster,
     directory_index,
+    feature_lists,
     mappings,
     network,
     node_hardware,
@@ -16,6 +17,7 @@ from moxwell.lab.proxmox import (
     pools,
     replication,
     resources,
+    rrd,
     storages,
     tasklist,
 )
@@ -25,8 +27,8 @@ from moxwell.lab.proxmox.ha import manager as ha_manager
 from moxwell.lab.proxmox.ha import resources as ha
 from moxwell.lab.proxmox.ha import rules as ha_rules
 from moxwell.lab.proxmox.lxc import routes as lxc_routes
+from moxwell.lab.proxmox.qemu import remote_migrate, start
 from moxwell.lab.proxmox.qemu import routes as qemu_routes
-from moxwell.lab.proxmox.qemu import start
 from moxwell.lab.proxmox.request_context import RegionRuntime
 from moxwell.lab.proxmox.route import ApiRoute
 from moxwell.lab.proxmox.sdn import controllers as sdn_controllers
@@ -58,6 +60,9 @@ def all_routes() -> Iterable[ApiRoute]:
         realms,
         replication,
         resources,
+        rrd,
+        remote_migrate,
+        feature_lists,
         roles,
         sdn,
         sdn_controllers,

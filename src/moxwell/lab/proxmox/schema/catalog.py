@@ -33,7 +33,7 @@ class MethodFacts:
     tokens: bool
     extra: bool
     proxied: bool
-    refusal: str  # what a caller without privileges is told
+    refusal: str  # the text of the 403 for a caller without privileges
     index: str | None  # the key of the names that an index lists
 
 

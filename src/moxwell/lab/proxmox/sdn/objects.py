@@ -4,7 +4,7 @@ from moxwell.lab.proxmox.cluster import digest_of
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.errors import PveException, die
 from moxwell.lab.proxmox.request_context import PveCall
-from moxwell.lab.proxmox.route import ApiRoute, Handler
+from moxwell.lab.proxmox.route import ApiRoute
 from moxwell.lab.proxmox.route_permissions import anyone, perm
 from moxwell.lab.proxmox.section_config import SectionType
 from moxwell.lab.proxmox.state import Row
@@ -76,57 +76,59 @@ def new_row(call: PveCall, row: Row, error_prefix: str, section: SectionType | N
 # ---------------------------------------------------------------- ipams, dns
 
 
-def _handlers(kind: str, key: str) -> dict[str, Handler]:
-    """CRUD handlers of objects without further checks."""
+class PlainObjects:
+    """CRUD handlers of one kind of objects without further checks."""
 
-    def found(call: PveCall) -> dict[str, Row]:
-        rows: dict[str, Row] = getattr(call.region.sdn, kind)
+    def __init__(self, kind: str, key: str) -> None:
+        self._kind, self._key = kind, key
+
+    def _found(self, call: PveCall) -> dict[str, Row]:
+        rows: dict[str, Row] = getattr(call.region.sdn, self._kind)
         return rows
 
-    def everything(call: PveCall) -> list[Row]:
-        rows = found(call)
+    def list(self, call: PveCall) -> list[Row]:
+        rows = self._found(call)
         stamp = digest_of({k: v for k, v in rows.items() if k != "pve"})
-        return [{key: name, "digest": stamp, **row} for name, row in rows.items()]
+        return [{self._key: name, "digest": stamp, **row} for name, row in rows.items()]
 
-    def get(call: PveCall) -> Row:
-        rows, name = found(call), call.params[key]
+    def get(self, call: PveCall) -> Row:
+        rows, name = self._found(call), call.params[self._key]
         if name not in rows:
             raise die(f"sdn '{name}' does not exist")
-        return {key: name, "digest": digest_of(rows), **rows[name]}
+        return {self._key: name, "digest": digest_of(rows), **rows[name]}
 
-    def create(call: PveCall) -> None:
-        rows, name = found(call), call.params.pop(key)
+    def create(self, call: PveCall) -> None:
+        rows, name = self._found(call), call.params.pop(self._key)
         call.params.pop("lock-token", None)
         if name in rows:
-            text = f"sdn {key} object ID '{name}' already defined"
-            raise die(f"create sdn {key} object failed: {text}")
+            text = f"sdn {self._key} object ID '{name}' already defined"
+            raise die(f"create sdn {self._key} object failed: {text}")
         rows[name] = dict(call.params)
 
-    def update(call: PveCall) -> None:
-        rows, name = found(call), call.params.pop(key)
-        error_prefix = f"update sdn {key} object failed: "
+    def update(self, call: PveCall) -> None:
+        rows, name = self._found(call), call.params.pop(self._key)
+        error_prefix = f"update sdn {self._key} object failed: "
         if name not in rows:
             raise die(f"{error_prefix}sdn '{name}' does not exist")
         check_digest(call, digest_of(rows), error_prefix)
         rows[name] = new_row(call, rows[name], error_prefix)
 
-    def delete(call: PveCall) -> None:
-        rows, name = found(call), call.params[key]
+    def delete(self, call: PveCall) -> None:
+        rows, name = self._found(call), call.params[self._key]
         if name not in rows:
-            raise die(f"delete sdn {key} object failed: sdn '{name}' does not exist")
+            raise die(f"delete sdn {self._key} object failed: sdn '{name}' does not exist")
         del rows[name]
 
-    return {"LIST": everything, "GET": get, "POST": create, "PUT": update, "DELETE": delete}
 
-
-def plain_routes(kind: str, key: str) -> list[ApiRoute]:
+def plain_routes(kind: str, key: str) -> tuple[ApiRoute, ...]:
     """The routes of ipams or dns."""
-    made, base, one = _handlers(kind, key), f"/cluster/sdn/{kind}", f"/cluster/sdn/{kind}/{{{key}}}"
+    made, base = PlainObjects(kind, key), f"/cluster/sdn/{kind}"
+    one = f"{base}/{{{key}}}"
     allocate = perm(f"/sdn/{kind}", "SDN.Allocate")
-    return [
-        ApiRoute("GET", base, made["LIST"], permission=anyone),
-        ApiRoute("POST", base, made["POST"], permission=allocate),
-        ApiRoute("GET", one, made["GET"], permission=allocate),
-        ApiRoute("PUT", one, made["PUT"], permission=allocate),
-        ApiRoute("DELETE", one, made["DELETE"], permission=allocate),
-    ]
+    return (
+        ApiRoute("GET", base, made.list, permission=anyone),
+        ApiRoute("POST", base, made.create, permission=allocate),
+        ApiRoute("GET", one, made.get, permission=allocate),
+        ApiRoute("PUT", one, made.update, permission=allocate),
+        ApiRoute("DELETE", one, made.delete, permission=allocate),
+    )

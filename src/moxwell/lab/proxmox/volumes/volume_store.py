@@ -14,11 +14,11 @@ from moxwell.lab.proxmox.request_context import RegionRuntime
 from moxwell.lab.proxmox.state import SimStorage, SimVolume
 from moxwell.lab.proxmox.tasks import WorkerContext
 from moxwell.lab.proxmox.volumes import names
+from moxwell.lab.proxmox.volumes.bandwidth import transfer
 from moxwell.lab.proxmox.volumes.volume_index import VolumeIndex, volume_index
 
 CLOUDINIT_SIZE = 4 << 20
 _EXTENT = 4 << 20
-_SLICE = 0.5  # seconds after which a copy looks at the number of others
 
 
 def blank_used(storage: SimStorage, form: str, size: int) -> int:
@@ -277,7 +277,8 @@ class VolumeStore:
         storage = self.get_storage(target.partition(":")[0])
         total = _human(old.size)
         ctx.log(f"transferred 0.0 B of {total} (0.00%)")
-        await self._transfer(ctx, {source.partition(":")[0], storage.name}, old.size, limit_kib)
+        storages = frozenset({source.partition(":")[0], storage.name})
+        await transfer(self._runtime, ctx, storages, old.size, self._rate(limit_kib))
         needed = max(min(old.used, new.size) - new.used, 0)
         if self._full(storage, needed):
             ctx.log("qemu-img: error while writing at byte 0: No space left on device")
@@ -288,24 +289,6 @@ class VolumeStore:
         ctx.log(f"transferred {total} of {total} (100.00%)")
         self._index(storage).grow(new, needed)
         new.content_id, new.data = old.content_id, old.data
-
-    async def _transfer(
-        self, ctx: WorkerContext, storages: set[str], size: int, limit_kib: int
-    ) -> None:
-        """Wait as long as a copy takes; copies at the same time share a storage's bandwidth."""
-        active: dict[str, int] = self._runtime.module_data.setdefault("copies", {})
-        for name in storages:
-            active[name] = active.get(name, 0) + 1
-        try:
-            left = float(size)
-            while left > 0:
-                rate = self._rate(limit_kib) / max(active[name] for name in storages)
-                seconds = min(left / rate, max(_SLICE, left / rate / 8))
-                await ctx.sleep(seconds)
-                left = left - seconds * rate if seconds < left / rate else 0.0
-        finally:
-            for name in storages:
-                active[name] -= 1
 
     def _rate(self, limit_kib: int) -> float:
         rate = self._runtime.region.pace.bandwidth

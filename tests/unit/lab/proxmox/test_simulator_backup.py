@@ -1,0 +1,178 @@
+"""Backups, backup jobs, restores and downloads."""
+
+from typing import Any
+
+import pytest
+
+from moxwell.lab.proxmox.errors import PveException
+from moxwell.lab.proxmox.volumes import vzdump_options, web
+from moxwell.lab.proxmox.volumes.archives import GuestArchive, config_text, extract_command
+from moxwell.lab.proxmox.volumes.images import check_image, qcow2_bytes, virtual_size
+from support.simulator_session import SimulatorSession, run_session
+
+BACKUP = "/nodes/n1/vzdump"
+
+
+@pytest.mark.parametrize(
+    "options, errors",
+    [
+        pytest.param({}, {"vmid": "property is missing"}, id="nothing to back up"),
+        pytest.param({"vmid": "100", "all": 1}, {"all": "option conflicts with option 'vmid'"},
+                     id="all and some"),
+        pytest.param({"vmid": "100", "notes-template": "a\n"},
+                     {"notes-template": "contains a line feed\n"}, id="line feed in notes"),
+        pytest.param({"vmid": "100", "notes-template": "{{vmid}} {{nosuch}}"},
+                     {"notes-template": "found unknown: variable 'nosuch' at char 13\n"},
+                     id="unknown variable"),
+        pytest.param({"vmid": "100", "notes-template": r"\q"},
+                     {"notes-template": r"found unknown: escape sequence '\q' at char 0" + "\n"},
+                     id="unknown escape"),
+    ],
+)  # fmt: skip
+def test_backup_options(options: dict[str, Any], errors: dict[str, str]) -> None:
+    with pytest.raises(PveException) as caught:
+        vzdump_options.verify(options)
+    assert caught.value.errors == errors
+
+
+def test_an_excluded_guest_means_all_others() -> None:
+    options: dict[str, Any] = {"exclude": "100"}
+    vzdump_options.verify(options)
+    assert options["all"] == 1
+
+
+def test_the_configuration_in_an_archive() -> None:
+    conf = {"memory": "64", "description": "one\ntwo", "scsi0": "local:1/vm-1-disk-0.raw,size=1G",
+            "virtio1": "local:1/vm-1-disk-1.raw,backup=0,size=1G"}  # fmt: skip
+    text = config_text(GuestArchive("qemu", dict(conf)))
+    assert text.splitlines() == [
+        "#one",
+        "#two",
+        "memory: 64",
+        "scsi0: local:1/vm-1-disk-0.raw,size=1G",
+        "virtio1: local:1/vm-1-disk-1.raw,backup=0,size=1G",
+        "#qmdump#map:scsi0:drive-scsi0:local:raw:",
+    ]
+
+
+@pytest.mark.parametrize(
+    "path, command",
+    [
+        pytest.param("/d/a.vma", "vma extract -v -r /var/tmp/vzdumptmp7.fifo /d/a.vma"
+                     " /var/tmp/vzdumptmp7", id="plain"),
+        pytest.param("/d/a.vma.gz", "set -o pipefail && zcat /d/a.vma.gz | vma extract -v -r"
+                     " /var/tmp/vzdumptmp7.fifo - /var/tmp/vzdumptmp7", id="gzip"),
+    ],
+)  # fmt: skip
+def test_extract_commands(path: str, command: str) -> None:
+    assert extract_command(path, 7) == command
+
+
+def test_a_restore_leaves_out_disks_without_backup() -> None:
+    async def body(sim: SimulatorSession) -> None:
+        await sim.vm(scsi0="local:1", scsi1="local:1,backup=0", description="mine")
+        assert (await sim.run_task("POST", BACKUP, vmid="100", storage="shared")).status == "OK"
+        rows = await sim.get("/nodes/n1/storage/shared/content", content="backup")
+        archive = rows[0]["volid"]
+        form = {"vmid": "101", "archive": archive, "storage": "shared"}
+        assert (await sim.run_task("POST", "/nodes/n1/qemu", **form)).status == "OK"
+        conf = await sim.config(101)
+        assert conf["scsi0"] == "shared:101/vm-101-disk-0.raw,size=1G"
+        assert conf["description"].startswith("mine\nscsi1: local:100/vm-100-disk-1.raw")
+        failed = await sim.run_task("POST", "/nodes/n1/qemu", **{**form, "vmid": "102",
+                                                                 "storage": "nosuch"})  # fmt: skip
+        assert failed.status.endswith("failed: storage 'nosuch' does not exist")
+
+    run_session(body, "9.2.11")
+
+
+def test_a_container_comes_back() -> None:
+    async def body(sim: SimulatorSession) -> None:
+        form = {"vmid": "200", "ostemplate": "shared:vztmpl/debian-12.tar.gz", "rootfs": "local:1",
+                "hostname": "ct"}  # fmt: skip
+        assert (await sim.run_task("POST", "/nodes/n1/lxc", **form)).status == "OK"
+        assert (await sim.run_task("POST", BACKUP, vmid="200", storage="shared")).status == "OK"
+        rows = await sim.get("/nodes/n1/storage/shared/content", content="backup")
+        again = {"vmid": "201", "ostemplate": rows[0]["volid"], "restore": "1", "storage": "shared"}
+        assert (await sim.run_task("POST", "/nodes/n1/lxc", **again)).status == "OK"
+        conf = await sim.get("/nodes/n1/lxc/201/config")
+        assert (conf["hostname"], conf["rootfs"]) == ("ct", "shared:201/vm-201-disk-0.raw,size=1G")
+
+    run_session(body, "9.2.11")
+
+
+def test_a_job_for_other_guests_replaces_its_selection() -> None:
+    async def body(sim: SimulatorSession) -> None:
+        await sim.post("/cluster/backup", id="job1", vmid="100", dow="mon", starttime="02:30")
+        job = await sim.get("/cluster/backup/job1")
+        assert (job["schedule"], job["vmid"]) == ("mon 02:30", "100")
+        assert (await sim.put("/cluster/backup/job1", all="1")).status == 200
+        assert "vmid" not in await sim.get("/cluster/backup/job1")
+        refused = await sim.put("/cluster/backup/job1", delete="schedule")
+        assert refused.message.endswith("delete: unknown option 'schedule'")
+
+    run_session(body, "9.2.11")
+
+
+@pytest.mark.parametrize(
+    "form, data, message",
+    [
+        pytest.param("raw", b"", None, id="raw is anything"),
+        pytest.param("qcow2", qcow2_bytes(1 << 20), None, id="qcow2"),
+        pytest.param("qcow2", bytes(64), "Image is not in qcow2 format", id="zeros as qcow2"),
+        pytest.param("vmdk", bytes(64), "invalid VMDK image descriptor", id="zeros as vmdk"),
+        pytest.param("ova", bytes(1024), "ova archive has no .ovf file inside", id="zeros as ova"),
+    ],
+)
+def test_images_are_checked(form: str, data: bytes, message: str | None) -> None:
+    if message is None:
+        check_image(form, data, "/x")
+        return
+    with pytest.raises(PveException, match=message):
+        check_image(form, data, "/x")
+
+
+def test_the_virtual_size_of_an_image() -> None:
+    assert virtual_size("qcow2", qcow2_bytes(5 << 30)) == 5 << 30
+    assert virtual_size("raw", b"x") is None
+
+
+@pytest.mark.parametrize(
+    "params, status",
+    [
+        pytest.param({"url": "http://web/a.iso"}, "OK", id="listed"),
+        pytest.param({"url": "http://web/b.iso"}, "download failed: exit code 8", id="404"),
+        pytest.param({"url": "http://127.0.0.1:9/a.iso"},
+                     "download failed: Connecting to 127.0.0.1:9... failed: Connection refused.",
+                     id="refused"),
+        pytest.param({"url": "http://web/a.iso", "compression": "rar"},
+                     "no decompression method found", id="unknown compression"),
+        pytest.param({"url": "http://web/a.iso.gz", "compression": "gz"}, "OK", id="gzip"),
+        pytest.param({"url": "http://elsewhere/a.iso"}, "OK", id="other servers have an image"),
+    ],
+)  # fmt: skip
+def test_downloads(params: dict[str, str], status: str) -> None:
+    async def body(sim: SimulatorSession) -> None:
+        sim.region.files["http://web/a.iso"] = {"size": 100, "fill": "x"}
+        sim.region.files["http://web/a.iso.gz"] = {"size": 100, "fill": "x", "gzip": True}
+        path = "/nodes/n1/storage/shared/download-url"
+        ended = await sim.run_task("POST", path, content="iso", filename="a.iso", **params)
+        assert ended.status == status
+        if status == "OK":
+            again = await sim.run_task("POST", path, content="iso", filename="a.iso", **params)
+            assert again.status.startswith("refusing to override existing file")
+
+    run_session(body)
+
+
+def test_what_servers_say_about_a_url() -> None:
+    async def body(sim: SimulatorSession) -> None:
+        sim.region.files["http://web/a.iso"] = {"size": 100}
+        found = await sim.get("/nodes/n1/query-url-metadata", url="http://web/a.iso")
+        assert found == {"filename": "a.iso", "size": 100,
+                         "mimetype": "application/x-iso9660-image"}  # fmt: skip
+        failure = web.fetch(sim.region, "http://web/x")
+        assert isinstance(failure, web.WebFailure)
+        assert failure.as_response == "404 File not found"
+
+    run_session(body)

@@ -1,0 +1,171 @@
+"""PCI mappings, load figures, statuses of QEMU, and shared bandwidth."""
+
+from typing import Any
+
+import pytest
+
+from moxwell.errors import Invalid
+from moxwell.lab.proxmox import chaos
+from moxwell.lab.proxmox.section_config import SectionType
+from support.simulator_session import SimulatorSession, run_session
+
+GPU = {"vendor": "0x10de", "device": "0x2684", "class": "0x030000", "iommugroup": 12}
+MAP = "node=n1,path=0000:01:00.0,id=10de:2684,iommugroup=12"
+
+
+async def with_gpu(sim: SimulatorSession, entry: str = MAP) -> None:
+    sim.region.hosts["n1"].pci["0000:01:00.0"] = dict(GPU)
+    assert (await sim.post("/cluster/mapping/pci", id="gpu", map=[entry])).status == 200
+
+
+def test_a_mapped_device_serves_one_guest_at_a_time() -> None:
+    async def body(sim: SimulatorSession) -> None:
+        await with_gpu(sim)
+        for vmid in (100, 101):
+            await sim.vm(vmid, hostpci0="mapping=gpu")
+        assert (await sim.run_task("POST", "/nodes/n1/qemu/100/status/start")).status == "OK"
+        second = await sim.run_task("POST", "/nodes/n1/qemu/101/status/start")
+        assert second.status == "PCI device '0000:01:00.0' already in use by VMID '100'"
+        await sim.run_task("POST", "/nodes/n1/qemu/100/status/stop")
+        assert (await sim.run_task("POST", "/nodes/n1/qemu/101/status/start")).status == "OK"
+
+    run_session(body, "9.2.11")
+
+
+@pytest.mark.parametrize(
+    "entry, message",
+    [
+        pytest.param(MAP, None, id="matches"),
+        pytest.param("node=n1,path=0000:02:00.0,id=10de:2684",
+                     "pci device '0000:02:00.0' not found", id="gone"),
+        pytest.param("node=n1,path=0000:01:00.0,id=10de:1111,iommugroup=12",
+                     "'id' does not match for 'gpu' (10de:2684 != 10de:1111)", id="replaced"),
+        pytest.param("node=n1,path=0000:01:00.0,id=10de:2684",
+                     "missing expected property 'iommugroup' for device '0000:01:00.0'",
+                     id="incomplete"),
+    ],
+)  # fmt: skip
+def test_mappings_are_checked_against_the_node(entry: str, message: str | None) -> None:
+    async def body(sim: SimulatorSession) -> None:
+        await with_gpu(sim, entry)
+        rows = await sim.get("/cluster/mapping/pci", **{"check-node": "n1"})
+        found = [check["message"].strip() for check in rows[0]["checks"]]
+        assert found == ([f"Invalid configuration: {message}"] if message else [])
+
+    run_session(body, "9.2.11")
+
+
+def test_a_guest_with_a_local_device_does_not_migrate() -> None:
+    async def body(sim: SimulatorSession) -> None:
+        await sim.vm(hostpci0="0000:01:00.0")
+        ended = await sim.run_task("POST", "/nodes/n1/qemu/100/migrate", target="n2")
+        assert ended.status == "migration aborted"
+        assert any("uses local devices: hostpci0" in line for line in ended.log)
+
+    run_session(body)
+
+
+def test_figures_follow_the_load_of_guests() -> None:
+    async def body(sim: SimulatorSession) -> None:
+        await sim.vm(memory="4096", cores="4")
+        await sim.run_task("POST", "/nodes/n1/qemu/100/status/start")
+        runtime = sim.engine.runtimes["r1"]
+        chaos.perform(runtime, "load", {"vmid": 100, "cpu": 0.5, "memory": 0.25})
+        await sim.clock.sleep(11)
+        rows = {row["id"]: row for row in await sim.get("/cluster/resources")}
+        assert (rows["qemu/100"]["cpu"], rows["qemu/100"]["mem"]) == (0.5, 1 << 30)
+        assert rows["node/n1"]["cpu"] == pytest.approx(0.52)
+        data = await sim.get("/nodes/n1/rrddata", timeframe="hour")
+        assert data[-1]["cpu"] == pytest.approx(0.52)
+        assert len(data) == 70
+
+    run_session(body)
+
+
+@pytest.mark.parametrize("word", ["paused", "internal-error", "io-error", "prelaunch"])
+def test_resources_show_the_status_of_qemu(word: str) -> None:
+    async def body(sim: SimulatorSession) -> None:
+        await sim.vm()
+        await sim.run_task("POST", "/nodes/n1/qemu/100/status/start")
+        runtime = sim.engine.runtimes["r1"]
+        chaos.perform(runtime, "qemu-status", {"vmid": 100, "status": word})
+        await sim.clock.sleep(11)
+        rows: list[dict[str, Any]] = await sim.get("/cluster/resources", type="vm")
+        current = await sim.get("/nodes/n1/qemu/100/status/current")
+        assert rows[0]["status"] == current["qmpstatus"] == word
+        await sim.run_task("POST", "/nodes/n1/qemu/100/status/stop")
+        await sim.clock.sleep(11)
+        assert (await sim.get("/cluster/resources", type="vm"))[0]["status"] == "stopped"
+
+    run_session(body)
+
+
+def test_an_unknown_status_is_refused() -> None:
+    async def body(sim: SimulatorSession) -> None:
+        await sim.vm()
+        with pytest.raises(Invalid, match="unknown status 'happy'"):
+            chaos.perform(
+                sim.engine.runtimes["r1"], "qemu-status", {"vmid": 100, "status": "happy"}
+            )
+
+    run_session(body)
+
+
+def test_copies_at_the_same_time_share_the_bandwidth() -> None:
+    async def body(sim: SimulatorSession) -> None:
+        await sim.vm(100, scsi0="shared:1")
+        alone = await sim.run_task("POST", "/nodes/n1/qemu/100/clone", newid="101")
+        started = sim.clock.monotonic()
+        upids = [
+            (await sim.post("/nodes/n1/qemu/100/clone", newid=str(n))).data for n in (102, 103)
+        ]
+        for upid in upids:
+            await sim.engine.runtimes["r1"].workers.wait(upid)
+        assert sim.clock.monotonic() - started == pytest.approx(2 * alone.seconds, rel=0.1)
+
+    run_session(body)
+
+
+def test_another_cluster_refuses_the_connection() -> None:
+    async def body(sim: SimulatorSession) -> None:
+        await sim.vm()
+        form = {"target-endpoint": "host=192.0.2.7,apitoken=t", "target-bridge": "1",
+                "target-storage": "1"}  # fmt: skip
+        answer = await sim.post("/nodes/n1/qemu/100/remote_migrate", **form)
+        assert (answer.status, answer.message) == (
+            500,
+            "Can't connect to 192.0.2.7:8006 (Connection refused)",
+        )
+
+    run_session(body)
+
+
+@pytest.mark.parametrize(
+    "config, create, message",
+    [
+        pytest.param({"a": 1}, True, None, id="complete"),
+        pytest.param({}, True, "missing value for required option 'a'", id="required"),
+        pytest.param({}, False, None, id="an update may omit it"),
+        pytest.param({"a": 1, "z": 1}, True, "unexpected property 'z'", id="unknown"),
+    ],
+)
+def test_sections(config: dict[str, Any], create: bool, message: str | None) -> None:
+    section = SectionType.of("a", "b", "b")
+    if message is None:
+        section.check(config, create=create)
+        return
+    with pytest.raises(Exception, match=message):
+        section.check(config, create=create)
+
+
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        pytest.param("a", "unable to delete required option 'a'", id="required"),
+        pytest.param("b", "unable to delete fixed option 'b'", id="fixed"),
+        pytest.param("z", "no such option 'z'", id="unknown"),
+    ],
+)
+def test_options_that_cannot_be_deleted(name: str, message: str) -> None:
+    with pytest.raises(Exception, match=message):
+        SectionType.of("a", "b", "b").delete({}, {}, [name])
