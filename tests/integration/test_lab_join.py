@@ -23,6 +23,7 @@ from moxwell.api.capi.bootstrap import (
 )
 from moxwell.api.capi.shared import APIEndpoint
 from moxwell.bootstrap.iso import build_iso
+from moxwell.clock import SystemClock
 from moxwell.embedded.clusterapi.kubeadm import cloud_config as kubeadm
 from moxwell.embedded.clusterapi.tenantcontrolplane.plan import (
     HostedControlPlane,
@@ -93,7 +94,7 @@ class World:
 
 @asynccontextmanager
 async def world(folder: Path) -> AsyncIterator[World]:
-    clock = LoopClock()
+    clock = LoopClock(SystemClock().now())  # certificates are checked by the real time
     planes = InProcessControlPlanes(folder, clock, new_port=free_port)
     guests = GuestRunner(KubeTransport, clock)
     async with asyncio.TaskGroup() as group:

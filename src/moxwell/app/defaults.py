@@ -23,14 +23,15 @@ def _pool_name(region: str) -> str:
 async def apply_lab_pools(kube: Kube, regions: Regions) -> None:
     """Apply the lab's address pools; idempotent."""
     for number, name in enumerate(sorted(regions)):
-        base = f"10.{20 + 10 * number}.4"
+        network = f"10.{20 + 10 * number}"
+        base = f"{network}.4"
         body: Json = {
             "apiVersion": GlobalInClusterIPPool.resource.api_version,
             "kind": "GlobalInClusterIPPool",
             "metadata": {"name": _pool_name(name)},
             "spec": {
-                "addresses": [f"{base}.10-{base}.250"],
-                "prefix": 24,
+                "addresses": [f"{base}.10-{base}.250", f"{network}.16.0-{network}.31.255"],
+                "prefix": 16,
                 "gateway": f"{base}.1",
             },
         }

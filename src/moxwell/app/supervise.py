@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from moxwell.app.restarts import Restarts
 from moxwell.app.state_dir import StateDir
 from moxwell.atomic_file import write_private
 from moxwell.clock import Clock, SystemClock
@@ -28,14 +29,6 @@ from moxwell.embedded.controlplanes.supervision.supervisor import (
 from moxwell.runtime import log as logging
 
 log = structlog.get_logger(__name__)
-
-
-class Restarts(msgspec.Struct, frozen=True):
-    """How often the child was restarted, and why last."""
-
-    count: int = 0
-    last_exit: str = ""
-    at: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +111,6 @@ class DaemonSupervisor:
             write_private(self._record, msgspec.json.encode(Restarts(count, reason, at)))
         except OSError as error:  # a full disk is no reason not to restart
             log.warning("restarts not recorded", error=error.strerror)
-
-
-def read_restarts(record: Path) -> Restarts:
-    """What the supervisor of a running daemon has recorded."""
-    if not record.exists():
-        return Restarts()
-    return msgspec.json.decode(record.read_bytes(), type=Restarts)
 
 
 async def supervise(name: str, environ: Mapping[str, str]) -> int:

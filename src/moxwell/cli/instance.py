@@ -305,7 +305,7 @@ async def _wait_stopped(state: StateDir, pid: int) -> None:
 
 def status(name: Name = DEFAULT_NAME, output: Format = Output.TABLE) -> None:
     """Show the instance and its clusters."""
-    from moxwell.app.supervise import read_restarts
+    from moxwell.app.restarts import read_restarts
     from moxwell.cli import cluster_rows, databases
 
     info = connect.info(name)

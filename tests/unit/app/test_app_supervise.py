@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from moxwell.app.supervise import DaemonSupervisor, Exited, read_restarts, restart_after
+from moxwell.app.restarts import read_restarts
+from moxwell.app.supervise import DaemonSupervisor, Exited, restart_after
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 """
-The nodes of tenants, listed at most once a second for each tenant.
+The nodes of tenants, listed at most every two seconds for each tenant.
 
 All Machines of a cluster look for their nodes at the same time, and check them again and again;
 each would list every node or send a request of its own.
@@ -17,7 +17,7 @@ from moxwell.kube.reader import Reader
 from moxwell.runtime.key import Key
 
 Json = dict[str, Any]
-FRESH_SECONDS = 1.0
+FRESH_SECONDS = 2.0
 CHECK_SECONDS = 5.0  # for the repeated check of a node that is known
 KEPT_TENANTS = 64  # that were read last
 
@@ -40,7 +40,7 @@ class TenantNodes:
         self._locks: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
 
     async def find(self, key: Key, tenant: Reader, provider_id: str) -> Json | None:
-        """The node with a provider ID; one that appeared in the last second may be missing."""
+        """The node with a provider ID; one that appeared in the last seconds may be missing."""
         return (await self._list(key, tenant, FRESH_SECONDS)).by_provider_id.get(provider_id)
 
     async def named(self, key: Key, tenant: Reader, name: str) -> Json | None:
