@@ -14,6 +14,7 @@ from typing import Any
 
 from karpenter_input import case_input, instance_type, result_json
 from moxwell.scheduling.packing.instance_types import InstanceType
+from moxwell.scheduling.packing.optimise import optimised
 from moxwell.scheduling.packing.solver import Solver
 
 Json = Mapping[str, Any]
@@ -55,23 +56,24 @@ def case_files(folder: Path) -> Iterator[tuple[Path, Json]]:
             yield path, read_json(path)
 
 
-def answer(case: Json, catalogues: Catalogues) -> Json:
+def answer(case: Json, catalogues: Catalogues, mode: str = "exact") -> Json:
     """The decision for the input of one case."""
     given = case_input(case, catalogues)
-    result = Solver(given.snapshot, given.options).solve(given.pods)
+    solver = Solver(given.snapshot, given.options)
+    result = optimised(solver, given.pods) if mode == "optimise" else solver.solve(given.pods)
     return result_json(result, given.refused)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--mode", choices=("exact",), default="exact")
+    parser.add_argument("--mode", choices=("exact", "optimise"), default="exact")
     parser.add_argument("--catalogues", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     catalogues = load_catalogues(arguments.catalogues or catalogue_file(arguments.folder))
     answers = {
-        case["name"]: answer(case["input"], catalogues)
+        case["name"]: answer(case["input"], catalogues, arguments.mode)
         for _, file in case_files(arguments.folder)
         for case in file["cases"]
         if case["input"].get("kind") != "consolidation"

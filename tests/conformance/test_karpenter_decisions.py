@@ -17,6 +17,7 @@ from karpenter_cases import (
     load_catalogues,
     read_json,
 )
+from karpenter_checker import violations
 
 HERE = Path(__file__).parent / "karpenter"
 CASES = HERE / "cases"
@@ -77,3 +78,38 @@ def test_an_answer_does_not_depend_on_earlier_answers_or_on_the_order_of_pods() 
         given = case["input"]
         turned = {**given, "pods": given["pods"][::-1]}
         assert answer(given, catalogues())["claims"] == answer(turned, catalogues())["claims"]
+
+
+@pytest.mark.parametrize("path", provisioning_groups(), ids=name_of)
+def test_optimised_packing_holds_all_constraints_and_is_never_dearer(path: Path) -> None:
+    found = {}
+    known = read_json(catalogue_file(CASES))
+    for case in read_json(path)["cases"]:
+        got = answer(case["input"], catalogues(), "optimise")
+        wrong = violations(case["input"], got, known) or dearer(case["expect"], got)
+        if wrong:
+            found[case["name"]] = wrong[:2]
+    assert found == {}
+
+
+def dearer(expect: Any, got: Any) -> list[str]:
+    """What is worse than the recorded answer: the price, or a pod that is left over."""
+    summary = expect["summary"]
+    price = sum(c["price"] for c in got["claims"])
+    wrong = []
+    if price > summary["price"][1] + 1e-6:
+        wrong.append(f"price {price} above {summary['price'][1]}")
+    if len(got["errors"]) > summary["unscheduled"][1]:
+        wrong.append(f"{len(got['errors'])} left over")
+    if expect["level"] == "exact" and not set(got["errors"]) <= set(expect["result"]["errors"]):
+        wrong.append("a pod is left over that Karpenter places")
+    return wrong
+
+
+def test_the_checker_finds_violations_in_a_packing_that_ignores_constraints() -> None:
+    """All pods of a claim doubled onto the cheapest small type: the checker must object."""
+    case = read_json(CASES / "host-ports.json.gz")["cases"][0]
+    got = answer(case["input"], catalogues())
+    merged = {**got["claims"][0], "pods": [n for c in got["claims"] for n in c["pods"]]}
+    bad = {**got, "claims": [merged], "existing": {}}
+    assert violations(case["input"], bad, read_json(catalogue_file(CASES)))

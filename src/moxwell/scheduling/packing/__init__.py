@@ -1,7 +1,8 @@
 """
 Which pods go to which nodes, and which node claims are created for the rest. Pure.
 
-The decisions are those of Karpenter's provisioner (mode ``exact``). In flow a
+The decisions are those of Karpenter's provisioner (mode ``exact``), or cheaper ones under the
+same constraints (mode ``optimise``). In flow a
 :class:`~moxwell.scheduling.packing.cluster.ClusterSnapshot` (node pools with instance types, nodes,
 bound pods, daemon sets) and pods; out flows a
 :class:`~moxwell.scheduling.packing.results.SchedulingResult`.
@@ -19,6 +20,7 @@ bound pods, daemon sets) and pods; out flows a
 | ``claim_index``, ``existing_index`` | arrays that rule out places without looking at each |
 | ``claim_order``, ``go_sort`` | the order of new node claims, as Go's sort leaves it |
 | ``solver``, ``run`` | the loop over pods |
+| ``optimise`` | packing that follows the price |
 | ``explain`` | a decision in one sentence and in full |
 | ``results``, ``failures`` | the answer, with reasons as values; texts are built on demand |
 """

@@ -1,6 +1,8 @@
 """One run of the solver: the state of nodes, claims and topology while pods are placed."""
 
 from collections.abc import Sequence
+from enum import Enum
+from math import inf
 from typing import TYPE_CHECKING
 
 from moxwell.api.core.nodes import Taint
@@ -25,6 +27,16 @@ if TYPE_CHECKING:
     from moxwell.scheduling.packing.solver import Solver
 
 
+class PlacementPolicy(Enum):
+    """Which of the new node claims that fit a pod joins."""
+
+    FEWEST_PODS = (
+        "exact"  # Karpenter's: the first, fewest pods first; a new claim only if none fits
+    )
+    LEAST_INCREASE = "least increase"  # the one whose price grows least, or a new one if cheaper
+    FULLEST = "fullest"  # the one with the most pods
+
+
 def charge(limits: dict[str, int], node: ClusterNode, times: int = 1) -> None:
     """Take a node from what the limits of its pool leave, or give it back."""
     for name in limits:
@@ -40,10 +52,12 @@ class SolverRun:
         pods: Sequence[PodDemand],
         removed: frozenset[str],
         held: frozenset[str],
+        policy: PlacementPolicy,
     ) -> None:
         options = solver.options
         uids = frozenset(p.uid for p in pods)
         self._solver = solver
+        self._policy = policy
         self._topology = Topology(solver.topology, uids, removed, options.ignore_preferences)
         self._classes = PodClasses(
             solver.algebra,
@@ -103,7 +117,12 @@ class SolverRun:
         return False
 
     def _place(self, pod: PodDemand, pod_class: PodClass) -> PodFailure | None:
-        if self._to_existing(pod, pod_class) or self._to_claim(pod, pod_class):
+        if self._to_existing(pod, pod_class):
+            return None
+        if self._policy is PlacementPolicy.FEWEST_PODS:
+            if self._to_claim(pod, pod_class):
+                return None
+        elif self._to_best_claim(pod, pod_class):
             return None
         return self._to_new_claim(pod, pod_class)
 
@@ -126,6 +145,39 @@ class SolverRun:
                 self._order.grew(place)
                 return True
         return False
+
+    def _to_best_claim(self, pod: PodDemand, pod_class: PodClass) -> bool:
+        """Join the best claim by the policy, unless a new one is cheaper."""
+        order = self._order.sort()
+        best: tuple[tuple[float, int], int, NewClaim, ClaimPlacement] | None = None
+        for place, claim in self._index.candidates(order, pod_class):
+            found = self._fit.fit(claim, pod_class, relax_min_values=False)
+            if isinstance(found, ClaimPlacement):
+                rank = (self._increase(claim, found), -len(claim.pods))
+                if best is None or rank < best[0]:
+                    best = (rank, place, claim, found)
+        if best is None or best[0][0] > self._price_of_new(pod_class):
+            return False
+        _, place, claim, placement = best
+        self._add(claim, pod, pod_class, placement)
+        self._order.grew(place)
+        return True
+
+    def _increase(self, claim: NewClaim, found: ClaimPlacement) -> float:
+        """How much dearer a claim becomes; no difference counts if the policy is to fill up."""
+        if self._policy is PlacementPolicy.FULLEST:
+            return 0.0
+        table = claim.template.table
+        before = table.cheapest_price(claim.options, claim.requirements)
+        return round(table.cheapest_price(found.options, found.requirements) - before, 9)
+
+    def _price_of_new(self, pod_class: PodClass) -> float:
+        """The price of a claim for the pod alone; infinite if there can be none."""
+        for template in self._solver.templates:
+            found = self._from_template(template, pod_class)
+            if isinstance(found, tuple):
+                return template.table.cheapest_price(found[1].options, found[1].requirements)
+        return inf
 
     def _to_new_claim(self, pod: PodDemand, pod_class: PodClass) -> PodFailure | None:
         """Create a claim of the first pool that can; the failures of all pools if none can."""

@@ -17,7 +17,7 @@ from moxwell.scheduling.packing.pods import PodDemand
 from moxwell.scheduling.packing.reservations import reservation_capacities
 from moxwell.scheduling.packing.resource_axis import ResourceAxis
 from moxwell.scheduling.packing.results import SchedulingResult
-from moxwell.scheduling.packing.run import SolverRun, charge
+from moxwell.scheduling.packing.run import PlacementPolicy, SolverRun, charge
 from moxwell.scheduling.packing.templates import claim_templates
 from moxwell.scheduling.packing.topology import TopologyIndex
 from moxwell.scheduling.requirement_sets import RequirementAlgebra
@@ -58,13 +58,14 @@ class Solver:
         pods: Sequence[PodDemand],
         removed: frozenset[str] = frozenset(),
         held: frozenset[str] = frozenset(),
+        policy: PlacementPolicy = PlacementPolicy.FEWEST_PODS,
     ) -> SchedulingResult:
         """
         Place pods as if the nodes ``removed`` were gone.
 
         Running pods do not move to the nodes ``held``, whose ``consolidateAfter`` has not passed.
         """
-        run = SolverRun(self, pods, removed, held)
+        run = SolverRun(self, pods, removed, held, policy)
         queue = deque(in_queue_order(pods))
         last_length: dict[str, int] = {}
         while queue and last_length.get(queue[0].uid) != len(queue):
