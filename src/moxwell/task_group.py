@@ -46,3 +46,25 @@ async def cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
+
+
+async def keep_running(
+    begin: Callable[[], Coroutine[Any, Any, None]],
+    failed: Callable[[BaseException], Awaitable[None]],
+) -> None:
+    """
+    Run a loop until cancelled; an error that ends it is given to ``failed``, then it begins again.
+
+    For loops beside others in one task group, where an error of one would end all.
+    """
+    while True:
+        task = asyncio.create_task(begin())
+        try:
+            await asyncio.wait([task])
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+        error = task.exception()
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        await failed(error or Bug("a loop ended without an error"))

@@ -183,6 +183,26 @@ def test_a_wrong_upid_is_refused_with_a_short_message(text: str) -> None:
     assert len(str(caught.value)) < MAX_UPID + 100
 
 
+def test_impossible_figures_are_not_used() -> None:
+    """Negative sizes and VMIDs would be capacity that does not exist."""
+    fields = '"maxcpu":-4,"maxmem":-1,"mem":-5,"cpu":-1,"maxdisk":-9,"disk":-9,"uptime":-1'
+    bodies = [
+        rows(fields),
+        rows(fields, row=GUEST),
+        rows('"vmid":-5', row='{"id":"","type":"qemu"'),
+    ]
+    storage = '{"id":"storage/a/s","type":"storage","node":"a","storage":"s"'
+    for body in (*bodies, rows(fields, row=storage)):
+        view = view_of(decode(list[ClusterResource], body.encode(), "p").data)
+        for host in view.hosts.values():
+            assert (host.cpus, host.memory_bytes, host.memory_used_bytes) == (0, 0, 0)
+        for guest in view.guests.values():
+            assert guest.vmid == 100
+            assert (guest.cpus, guest.memory_bytes, guest.disk_bytes) == (0, 0, 0)
+        for volume_store in view.storages.values():
+            assert (volume_store.total_bytes, volume_store.free_bytes) == (0, 0)
+
+
 def test_limits_leave_room_for_a_large_region() -> None:
     """10,000 guests with every field are far below the limits."""
     full = '"name":"n","tags":"a;b;c","maxmem":1,"maxdisk":1,"cpu":0.1,"maxcpu":4,"pool":"p","x":1'

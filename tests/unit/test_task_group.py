@@ -82,3 +82,29 @@ def test_a_cancelled_tenant_listens_to_no_region() -> None:
         await cancel(owner)
 
     run_virtual(story())
+
+
+def test_a_loop_that_fails_begins_again_and_ends_when_cancelled() -> None:
+    async def story() -> None:
+        begun, errors = 0, []
+
+        async def loop() -> None:
+            nonlocal begun
+            begun += 1
+            async with asyncio.TaskGroup() as group:
+                group.create_task(asyncio.sleep(1000))
+                await asyncio.sleep(1)
+                if begun < 3:
+                    raise OverflowError("inner")
+
+        async def failed(error: BaseException) -> None:
+            errors.append(type(error))
+            await asyncio.sleep(10)
+
+        running = asyncio.create_task(task_group.keep_running(loop, failed))
+        await asyncio.sleep(100)
+        assert (begun, errors) == (3, [OverflowError, OverflowError])
+        await task_group.cancel(running)
+        assert running.cancelled()
+
+    run_virtual(story())

@@ -157,18 +157,23 @@ def guest_of(row: ClusterResource) -> ObservedGuest:
         pool=row.pool,
         lock=row.lock,
         hastate=row.hastate,
-        cpus=row.maxcpu,
-        memory_bytes=row.maxmem,
-        disk_bytes=row.maxdisk,
-        uptime_seconds=row.uptime,
-        memory_used_bytes=row.mem,
-        cpu_load=row.cpu,
+        cpus=max(0.0, row.maxcpu),
+        memory_bytes=max(0, row.maxmem),
+        disk_bytes=max(0, row.maxdisk),
+        uptime_seconds=max(0, row.uptime),
+        memory_used_bytes=max(0, row.mem),
+        cpu_load=max(0.0, row.cpu),
     )
 
 
 def host_of(row: ClusterResource) -> ObservedHost:
     return ObservedHost(
-        row.node, row.status == "online", int(row.maxcpu), row.maxmem, row.mem, row.cpu
+        row.node,
+        row.status == "online",
+        max(0, int(row.maxcpu)),
+        max(0, row.maxmem),
+        max(0, row.mem),
+        max(0.0, row.cpu),
     )
 
 
@@ -180,8 +185,8 @@ def storage_of(row: ClusterResource) -> ObservedStorage:
         content=frozenset(c for c in row.content.split(",") if c),
         shared=row.shared,
         available=row.status == "available",
-        total_bytes=row.maxdisk,
-        used_bytes=row.disk,
+        total_bytes=max(0, row.maxdisk),
+        used_bytes=max(0, row.disk),
     )
 
 
@@ -192,7 +197,7 @@ def view_of(rows: Iterable[ClusterResource]) -> InventoryView:
     guests: dict[int, ObservedGuest] = {}
     pools: set[str] = set()
     for row in rows:
-        if row.type in {"qemu", "lxc"}:
+        if row.type in {"qemu", "lxc"} and row.vmid > 0:
             guests[row.vmid] = guest_of(row)
         elif row.type == "node":
             hosts[row.node] = host_of(row)

@@ -27,6 +27,7 @@ from moxwell.pve.switchable_transport import SwitchableTransport
 from moxwell.pve.tasks import TaskEnded, TaskPoller
 from moxwell.pve.transport import PveHttpTransport, Transport
 from moxwell.pve.values import Upid
+from moxwell.task_group import keep_running
 
 RESTART_SECONDS = 10.0  # after an error that ended the loops of a region
 Connect = Callable[[RegionConfig], Transport]
@@ -282,17 +283,14 @@ class Regions:
 
     async def _keep_running(self, region: Region) -> None:
         """Run one region; an error that ends its loops is reported and costs this region only."""
-        while True:
-            running = asyncio.create_task(region.run())
-            try:
-                await asyncio.wait([running])
-            finally:
-                await _end(running)
-            error = _cause(running.exception())
+
+        async def failed(error: BaseException) -> None:
             text = f"polling failed ({type(error).__name__}); the log has the cause"
             region.inventory.failed(text, Bug.reason)
             self._log.error("region loop failed", region=region.name, exc_info=error)
             await self._clock.sleep(RESTART_SECONDS)
+
+        await keep_running(region.run, failed)
 
     async def close(self) -> None:
         """Close all connections; for regions that were never run."""
@@ -303,10 +301,3 @@ class Regions:
 async def _end(task: asyncio.Task[None]) -> None:
     task.cancel()
     await asyncio.wait([task])
-
-
-def _cause(error: BaseException | None) -> BaseException | None:
-    """The first error of a group."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -13,6 +13,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from moxwell.api.capi.core import Cluster as CapiCluster
 from moxwell.api.capi.core import Machine as CapiMachine
 from moxwell.api.capi.machinesets import MachineDeployment, MachineSet
@@ -26,6 +28,7 @@ from moxwell.errors import Retryable, Terminal
 from moxwell.pve.regions import Region, Regions
 from moxwell.runtime.caches import Caches
 from moxwell.runtime.key import Key
+from moxwell.task_group import keep_running
 from moxwell.web import dashboard_volumes, model, stage_durations
 from moxwell.web.change_log import ChangeLog
 from moxwell.web.views import Views
@@ -35,6 +38,7 @@ INTERVAL_SECONDS, UNREAD_SECONDS = 1.0, 10.0
 MOST_SHARE = 0.1  # of the time
 TenantCaches = Callable[[Key], Caches | None]  # None while a tenant does not run
 PodCounts = Callable[[Key], dict[str, int]]  # cluster -> node -> pods
+log = structlog.get_logger(__name__)
 
 
 class DashboardFeed:
@@ -67,7 +71,15 @@ class DashboardFeed:
         self._sockets: dict[tuple[str, str], int] = {}
 
     async def run(self, change_log: ChangeLog, views: Views) -> None:
-        """Update the change log until cancelled."""
+        """Update the change log until cancelled; an error in a view ends nothing else."""
+
+        async def failed(error: BaseException) -> None:
+            log.error("dashboard feed failed", exc_info=error)
+            await self._clock.sleep(UNREAD_SECONDS)
+
+        await keep_running(lambda: self._run(change_log, views), failed)
+
+    async def _run(self, change_log: ChangeLog, views: Views) -> None:
         await self._caches.wait_synced()  # existing objects are no events
         stored = stage_durations.read(self._durations_file)
         views.history.load_durations(stored)
