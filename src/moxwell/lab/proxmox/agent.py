@@ -12,9 +12,9 @@ from typing import Any
 
 from moxwell.lab.proxmox.config_schema.formats import words
 from moxwell.lab.proxmox.errors import PveException, die
-from moxwell.lab.proxmox.qemu import params, power
+from moxwell.lab.proxmox.qemu import power
 from moxwell.lab.proxmox.request_context import PveCall
-from moxwell.lab.proxmox.route import ApiRoute, Check, Param
+from moxwell.lab.proxmox.route import ApiRoute, Check
 from moxwell.lab.proxmox.route_permissions import anyone
 from moxwell.lab.proxmox.state import Row, SimGuest
 
@@ -143,21 +143,17 @@ async def set_password(call: PveCall) -> Row:
     return {"result": await _ask(call, "set-user-password", args)}
 
 
-def _route(
-    method: str, name: str, handler: Callable[[PveCall], Any], /, **extra: Param
-) -> ApiRoute:
-    given = {key.replace("_", "-"): param for key, param in extra.items()}
-    return ApiRoute(method, f"{_PATH}/{name}", handler, {**params.BASE, **given}, _permission(name))
+def _route(method: str, name: str, handler: Callable[[PveCall], Any]) -> ApiRoute:
+    return ApiRoute(method, f"{_PATH}/{name}", handler, permission=_permission(name))
 
 
 ROUTES: tuple[ApiRoute, ...] = (
-    ApiRoute("GET", _PATH, index, params.BASE, anyone),
+    ApiRoute("GET", _PATH, index, permission=anyone),
     ApiRoute(
         "POST",
         _PATH,
         any_command,
-        {**params.BASE, "command": Param(optional=False, enum=COMMANDS)},
-        anyone,
+        permission=anyone,
     ),
     *(_route("POST", name, _simple(name)) for name in _POST),
     *(_route("GET", name, _simple(name)) for name in _GET),
@@ -165,33 +161,21 @@ ROUTES: tuple[ApiRoute, ...] = (
         "POST",
         "exec",
         execute,
-        command=Param(type="array", optional=False),
-        input_data=Param(max_length=65536),
     ),
-    _route("GET", "exec-status", execute_status, pid=Param(type="integer", optional=False)),
+    _route("GET", "exec-status", execute_status),
     _route(
         "GET",
         "file-read",
         file_read,
-        file=Param(optional=False),
-        count=Param(type="integer", minimum=1, maximum=16777216, version=9),
-        offset=Param(type="integer", minimum=0, version=9),
-        decode=Param(type="boolean", version=9),
     ),
     _route(
         "POST",
         "file-write",
         file_write,
-        file=Param(optional=False),
-        content=Param(optional=False, max_length=61440),
-        encode=params.BOOL,
     ),
     _route(
         "POST",
         "set-user-password",
         set_password,
-        username=Param(optional=False),
-        password=Param(optional=False, min_length=5, max_length=1024),
-        crypted=params.BOOL,
     ),
 )

@@ -6,10 +6,9 @@ from typing import Any
 
 from moxwell.lab.proxmox.cluster import digest_of
 from moxwell.lab.proxmox.config_schema import formats
-from moxwell.lab.proxmox.config_schema.params import NODE
 from moxwell.lab.proxmox.errors import PveException, die, forbidden, param_error
 from moxwell.lab.proxmox.request_context import PveCall
-from moxwell.lab.proxmox.route import ApiRoute, Param
+from moxwell.lab.proxmox.route import ApiRoute
 from moxwell.lab.proxmox.route_permissions import anyone, perm
 from moxwell.lab.proxmox.state import Row, SimGuest
 from moxwell.lab.proxmox.tasks import WorkerContext
@@ -135,60 +134,42 @@ def not_simulated(call: PveCall) -> list[Row]:
     return []
 
 
-_N = {"node": NODE}
-_VMS = {"vms": Param(format=formats.listed(formats.vmid))}
-_LOG = {
-    **dict.fromkeys(("start", "limit", "since", "until"), Param()),
-    "service": Param(),
-    "lastentries": Param("integer", minimum=0),
-}
-_RRD = {"timeframe": Param(optional=False, enum=("hour", "day", "week", "month", "year")),
-        "cf": Param(enum=("AVERAGE", "MAX"))}  # fmt: skip
 _AUDIT, _MODIFY = perm("/nodes/{node}", "Sys.Audit"), perm("/nodes/{node}", "Sys.Modify")
 _ZONE = perm("/sdn/zones/{zone}", "SDN.Audit")
-_IN_ZONE = {**_N, "zone": Param(optional=False)}
-_WORKERS = {
-    "maxworkers": Param("integer", minimum=1),
-    "max-workers": Param("integer", minimum=1, maximum=64, version=9),
-}
 
 ROUTES = (
     ApiRoute(
-        "POST", "/nodes/{node}/startall", start_all,
-        _N | _VMS | _WORKERS | {"force": Param("boolean")}, anyone,
+        "POST",
+        "/nodes/{node}/startall",
+        start_all,
+        permission=anyone,
     ),
     ApiRoute(
-        "POST", "/nodes/{node}/stopall", stop_all,
-        {
-            **_N, **_VMS, **_WORKERS,
-            "force-stop": Param("boolean"),
-            "timeout": Param("integer", minimum=0, maximum=7200),
-        },
-        anyone,
+        "POST",
+        "/nodes/{node}/stopall",
+        stop_all,
+        permission=anyone,
     ),
     ApiRoute(
-        "POST", "/nodes/{node}/migrateall", migrate_all,
-        {
-            **_N, **_VMS, **_WORKERS,
-            "target": Param(optional=False, format=formats.node),
-            "with-local-disks": Param("boolean"),
-        },
-        anyone,
+        "POST",
+        "/nodes/{node}/migrateall",
+        migrate_all,
+        permission=anyone,
     ),
-    ApiRoute("GET", "/nodes/{node}/hosts", hosts_file, _N, perm("/", "Sys.Audit")),
+    ApiRoute("GET", "/nodes/{node}/hosts", hosts_file, permission=perm("/", "Sys.Audit")),
     ApiRoute(
-        "POST", "/nodes/{node}/hosts", write_hosts_file,
-        {**_N, "data": Param(optional=False), "digest": Param(max_length=64)}, _MODIFY,
+        "POST",
+        "/nodes/{node}/hosts",
+        write_hosts_file,
+        permission=_MODIFY,
     ),
-    ApiRoute("GET", "/nodes/{node}/subscription", subscription, _N, anyone),
-    ApiRoute("GET", "/nodes/{node}/sdn", _names("zones"), _N, anyone),
-    ApiRoute("GET", "/nodes/{node}/sdn/zones", sdn_zones, _N, anyone),
+    ApiRoute("GET", "/nodes/{node}/subscription", subscription, permission=anyone),
+    ApiRoute("GET", "/nodes/{node}/sdn", _names("zones"), permission=anyone),
+    ApiRoute("GET", "/nodes/{node}/sdn/zones", sdn_zones, permission=anyone),
+    ApiRoute("GET", "/nodes/{node}/sdn/zones/{zone}", _zone_index, permission=_ZONE),
+    ApiRoute("GET", "/nodes/{node}/sdn/zones/{zone}/content", sdn_zone_content, permission=_ZONE),
+    ApiRoute("GET", "/nodes/{node}/netstat", not_simulated, permission=_AUDIT),
     ApiRoute(
-        "GET", "/nodes/{node}/sdn/zones/{zone}", _zone_index, _IN_ZONE, _ZONE
+        "GET", "/nodes/{node}/syslog", not_simulated, permission=perm("/nodes/{node}", "Sys.Syslog")
     ),
-    ApiRoute("GET", "/nodes/{node}/sdn/zones/{zone}/content", sdn_zone_content, _IN_ZONE, _ZONE),
-    ApiRoute("GET", "/nodes/{node}/netstat", not_simulated, _N, _AUDIT),
-    ApiRoute(
-        "GET", "/nodes/{node}/syslog", not_simulated, _N | _LOG, perm("/nodes/{node}", "Sys.Syslog")
-    ),
-)  # fmt: skip
+)

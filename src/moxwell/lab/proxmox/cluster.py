@@ -4,10 +4,9 @@ import hashlib
 from typing import Any
 
 from moxwell.lab.proxmox.config_schema import formats, property_strings
-from moxwell.lab.proxmox.config_schema.params import VMID
 from moxwell.lab.proxmox.errors import PveException, die, param_error
 from moxwell.lab.proxmox.request_context import PveCall
-from moxwell.lab.proxmox.route import ApiRoute, Param
+from moxwell.lab.proxmox.route import ApiRoute
 from moxwell.lab.proxmox.route_permissions import anyone, perm
 from moxwell.lab.proxmox.state import Row, SimRegion
 
@@ -116,37 +115,6 @@ _NESTED: dict[str, str | None] = {
 }
 
 
-def _next_id_format(value: str) -> None:
-    property_strings.split(value, None)
-
-
-OPTIONS = {
-    "bwlimit": Param(),
-    "console": Param(enum=("applet", "vv", "html5", "xtermjs")),
-    "consent-text": Param(max_length=65536),
-    "crs": Param(),
-    "description": Param(max_length=65536),
-    "email_from": Param(format=formats.email_opt),
-    "fencing": Param(enum=("watchdog", "hardware", "both")),
-    "ha": Param(),
-    "http_proxy": Param(pattern="http://.*"),
-    "keyboard": Param(),
-    "language": Param(),
-    "mac_prefix": Param(pattern=r"[A-Fa-f0-9][02468aceACE](:[A-Fa-f0-9]{2}){0,2}:?"),
-    "max_workers": Param("integer", minimum=1),
-    "migration": Param(),
-    "migration_unsecure": Param("boolean"),
-    "next-id": Param(format=_next_id_format),
-    "notify": Param(),
-    "registered-tags": Param(),
-    "replication": Param(version=9),
-    "tag-style": Param(),
-    "u2f": Param(),
-    "user-tag-access": Param(),
-    "webauthn": Param(),
-}
-
-
 def log(call: PveCall) -> list[Row]:
     rows = call.region.cluster_log[-int(call.get("max", 50)) :]
     if not call.has_privileges("/", "Sys.Syslog"):
@@ -220,18 +188,16 @@ ROUTES = (
         "GET",
         "/cluster/nextid",
         next_id,
-        {"vmid": Param("integer", minimum=VMID.minimum, maximum=VMID.maximum, format=formats.vmid)},
-        anyone,
+        permission=anyone,
     ),
     ApiRoute("GET", "/cluster/options", get_options, permission=anyone),
     ApiRoute(
         "PUT",
         "/cluster/options",
         set_options,
-        {**OPTIONS, "delete": Param(format=formats.listed(formats.config_id)), "digest": Param()},
-        perm("/", "Sys.Modify"),
+        permission=perm("/", "Sys.Modify"),
     ),
-    ApiRoute("GET", "/cluster/log", log, {"max": Param("integer", minimum=1)}, anyone),
+    ApiRoute("GET", "/cluster/log", log, permission=anyone),
     ApiRoute("GET", "/cluster/config/nodes", config_nodes, permission=perm("/", "Sys.Audit")),
     ApiRoute(
         "GET",

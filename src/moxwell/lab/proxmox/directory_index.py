@@ -6,9 +6,8 @@ They do not check for existence: the index of a nonexistent guest is the same li
 
 from typing import Any
 
-from moxwell.lab.proxmox.config_schema.params import NODE, STORAGE, VMID
 from moxwell.lab.proxmox.request_context import PveCall
-from moxwell.lab.proxmox.route import ApiRoute, Check, Handler, Param
+from moxwell.lab.proxmox.route import ApiRoute, Check, Handler
 from moxwell.lab.proxmox.route_permissions import anyone, perm
 
 _CLUSTER = (
@@ -42,10 +41,9 @@ def _route(
     check: Check = anyone,
     since_9: str = "",
     gone_9: str = "",
-    **params: Param,
 ) -> ApiRoute:
     handler = index_handler(key, names, since_9, gone_9)
-    return ApiRoute("GET", path, handler, params, check, proxy="{node}" in path)
+    return ApiRoute("GET", path, handler, permission=check, proxy="{node}" in path)
 
 
 _FW_GUEST = "rules aliases ipset refs options"
@@ -59,30 +57,43 @@ ROUTES = (
     _route("/cluster/metrics", "name", "server"),
     _route("/cluster/ceph", "name", "flags metadata status", since_9="restart-bulk"),
     _route(
-        "/nodes/{node}", "name", _NODE, since_9="query-oci-repo-tags",
-        gone_9="execute vncwebsocket", node=NODE,
+        "/nodes/{node}",
+        "name",
+        _NODE,
+        since_9="query-oci-repo-tags",
+        gone_9="execute vncwebsocket",
     ),
     _route("/access", "subdir", "users groups roles acl domains openid tfa ticket password"),
     _route(
-        "/cluster/ha", "id", "status resources groups", since_9="rules",
+        "/cluster/ha",
+        "id",
+        "status resources groups",
+        since_9="rules",
         check=perm("/", "Sys.Audit"),
     ),
     _route("/cluster/ha/status", "name", "current manager_status"),
     _route(
-        "/cluster/sdn", "id", "vnets zones controllers ipams dns", since_9="fabrics",
+        "/cluster/sdn",
+        "id",
+        "vnets zones controllers ipams dns",
+        since_9="fabrics",
         check=perm("/sdn", "SDN.Audit"),
     ),
     _route("/cluster/firewall", "name", "rules options macros refs aliases groups ipset"),
-    _route("/nodes/{node}/firewall", "name", "rules options log", node=NODE),
-    _route("/nodes/{node}/qemu/{vmid}/firewall", "name", _FW_GUEST, node=NODE, vmid=VMID),
-    _route("/nodes/{node}/lxc/{vmid}/firewall", "name", _FW_GUEST, node=NODE, vmid=VMID),
+    _route("/nodes/{node}/firewall", "name", "rules options log"),
+    _route("/nodes/{node}/qemu/{vmid}/firewall", "name", _FW_GUEST),
+    _route("/nodes/{node}/lxc/{vmid}/firewall", "name", _FW_GUEST),
     _route(
-        "/nodes/{node}/storage/{storage}", "subdir", _STORAGE, since_9="identity oci-registry-pull",
+        "/nodes/{node}/storage/{storage}",
+        "subdir",
+        _STORAGE,
+        since_9="identity oci-registry-pull",
         check=perm("/storage/{storage}", "Datastore.Audit", "Datastore.AllocateSpace", any_of=True),
-        node=NODE, storage=STORAGE,
     ),
     _route(
-        "/cluster/config", "name", "apiversion join nodes qdevice totem",
+        "/cluster/config",
+        "name",
+        "apiversion join nodes qdevice totem",
         check=perm("/", "Sys.Audit"),
     ),
-)  # fmt: skip
+)

@@ -6,11 +6,9 @@ Changes take effect immediately; ``PUT`` (reload) only starts a task.
 
 from typing import Any
 
-from moxwell.lab.proxmox.config_schema import formats
-from moxwell.lab.proxmox.config_schema.params import NODE
 from moxwell.lab.proxmox.errors import param_error
 from moxwell.lab.proxmox.request_context import PveCall
-from moxwell.lab.proxmox.route import ApiRoute, Param
+from moxwell.lab.proxmox.route import ApiRoute
 from moxwell.lab.proxmox.route_permissions import anyone, perm
 from moxwell.lab.proxmox.state import Row
 from moxwell.lab.proxmox.tasks import WorkerContext
@@ -21,13 +19,6 @@ def apply_network(call: PveCall) -> str:
         ctx.log("info: executing ifreload")
 
     return call.spawn("srvreload", "networking", worker)
-
-
-_KINDS = ("bridge", "bond", "eth", "alias", "vlan", "OVSBridge", "OVSBond", "OVSPort",
-          "OVSIntPort", "vnet", "any_bridge", "any_local_bridge")  # fmt: skip
-_KINDS_9 = ("bridge", "bond", "eth", "alias", "vlan", "fabric", "OVSBridge", "OVSBond",
-            "OVSPort", "OVSIntPort", "vnet", "any_bridge", "any_local_bridge",
-            "include_sdn")  # fmt: skip
 
 
 def list_network(call: PveCall) -> list[Row]:
@@ -92,49 +83,26 @@ def delete_network(call: PveCall) -> None:
     del call.host.bridges[call.params["iface"]]
 
 
-_N = {"node": NODE}
 _AUDIT, _MODIFY = perm("/nodes/{node}", "Sys.Audit"), perm("/nodes/{node}", "Sys.Modify")
-_IFACE = {"node": NODE, "iface": Param(optional=False, min_length=2, max_length=20)}
-_TYPES = ("bridge", "bond", "eth", "alias", "vlan", "OVSBridge", "OVSBond", "OVSPort",
-          "OVSIntPort", "vnet", "unknown")  # fmt: skip
-_IFACE_FIELDS = {
-    "type": Param(optional=False, enum=_TYPES),
-    "address": Param(format=formats.ip, requires="netmask"),
-    "netmask": Param(requires="address"),
-    "cidr": Param(format=formats.cidr),
-    "gateway": Param(format=formats.ip),
-    "autostart": Param("boolean"),
-    "bridge_ports": Param(),
-    "bridge_vlan_aware": Param("boolean"),
-    **dict.fromkeys(("bridge_vids", "ovs_bonds", "ovs_bridge", "ovs_options"), Param()),
-    **dict.fromkeys(("ovs_ports", "bond-primary", "comments6", "gateway6", "cidr6"), Param()),
-    "ovs_tag": Param("integer", minimum=1, maximum=4094),
-    "bond_xmit_hash_policy": Param(enum=("layer2", "layer2+3", "layer3+4")),
-    "address6": Param(format=formats.ip, requires="netmask6"),
-    "netmask6": Param("integer", minimum=0, maximum=128, requires="address6"),
-    "comments": Param(),
-    "mtu": Param("integer", minimum=1280, maximum=65520),
-    "slaves": Param(),
-    "bond_mode": Param(),
-    "vlan-id": Param("integer", minimum=1, maximum=4094),
-    "vlan-raw-device": Param(),
-    "delete": Param(),
-}
 
 ROUTES = (
     ApiRoute(
-        "GET", "/nodes/{node}/network", list_network, {**_N, "type": Param(enum=_KINDS)}, anyone,
+        "GET",
+        "/nodes/{node}/network",
+        list_network,
+        permission=anyone,
         until=8,
     ),
     ApiRoute(
-        "GET", "/nodes/{node}/network", list_network, {**_N, "type": Param(enum=_KINDS_9)}, anyone,
+        "GET",
+        "/nodes/{node}/network",
+        list_network,
+        permission=anyone,
         version=9,
     ),
-    ApiRoute("PUT", "/nodes/{node}/network", apply_network, _N, _MODIFY),
-    ApiRoute("POST", "/nodes/{node}/network", create_network, _IFACE | _IFACE_FIELDS, _MODIFY),
-    ApiRoute("GET", "/nodes/{node}/network/{iface}", get_network, _IFACE, _AUDIT),
-    ApiRoute(
-        "PUT", "/nodes/{node}/network/{iface}", update_network, _IFACE | _IFACE_FIELDS, _MODIFY
-    ),
-    ApiRoute("DELETE", "/nodes/{node}/network/{iface}", delete_network, _IFACE, _MODIFY),
-)  # fmt: skip
+    ApiRoute("PUT", "/nodes/{node}/network", apply_network, permission=_MODIFY),
+    ApiRoute("POST", "/nodes/{node}/network", create_network, permission=_MODIFY),
+    ApiRoute("GET", "/nodes/{node}/network/{iface}", get_network, permission=_AUDIT),
+    ApiRoute("PUT", "/nodes/{node}/network/{iface}", update_network, permission=_MODIFY),
+    ApiRoute("DELETE", "/nodes/{node}/network/{iface}", delete_network, permission=_MODIFY),
+)

@@ -2,10 +2,9 @@
 
 from moxwell.lab.proxmox.cluster import digest_of, version
 from moxwell.lab.proxmox.config_schema import formats
-from moxwell.lab.proxmox.config_schema.params import DIGEST, NODE
 from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.resources import cpu_in_use, memory_in_use, node_rows
-from moxwell.lab.proxmox.route import ApiRoute, Param
+from moxwell.lab.proxmox.route import ApiRoute
 from moxwell.lab.proxmox.route_permissions import anyone, perm
 from moxwell.lab.proxmox.state import Row, SimHost
 
@@ -122,47 +121,38 @@ def power(call: PveCall) -> None:
     """Accept reboot and shutdown without an effect; see the action ``host-down``."""
 
 
-_CONFIG = {
-    "description": Param(max_length=65536),
-    "wakeonlan": Param(),
-    "startall-onboot-delay": Param("integer", minimum=0, maximum=300),
-    "ballooning-target": Param("integer", minimum=0, maximum=100),
-    "acme": Param(),
-}
-_N = {"node": NODE}
+_CONFIG = ("description", "wakeonlan", "startall-onboot-delay", "ballooning-target", "acme")
 _AUDIT, _MODIFY = perm("/nodes/{node}", "Sys.Audit"), perm("/nodes/{node}", "Sys.Modify")
 
 ROUTES = (
     ApiRoute("GET", "/nodes", list_nodes, permission=anyone),
-    ApiRoute("GET", "/nodes/{node}/status", node_status, _N, _AUDIT),
+    ApiRoute("GET", "/nodes/{node}/status", node_status, permission=_AUDIT),
     ApiRoute(
-        "POST", "/nodes/{node}/status", power,
-        {**_N, "command": Param(optional=False, enum=("reboot", "shutdown"))},
-        perm("/nodes/{node}", "Sys.PowerMgmt"),
+        "POST",
+        "/nodes/{node}/status",
+        power,
+        permission=perm("/nodes/{node}", "Sys.PowerMgmt"),
     ),
-    ApiRoute("GET", "/nodes/{node}/version", version, _N, anyone),
-    ApiRoute("GET", "/nodes/{node}/time", get_time, _N, _AUDIT),
+    ApiRoute("GET", "/nodes/{node}/version", version, permission=anyone),
+    ApiRoute("GET", "/nodes/{node}/time", get_time, permission=_AUDIT),
+    ApiRoute("PUT", "/nodes/{node}/time", set_time, permission=_MODIFY),
+    ApiRoute("GET", "/nodes/{node}/dns", get_dns, permission=_AUDIT),
     ApiRoute(
-        "PUT", "/nodes/{node}/time", set_time, _N | {"timezone": Param(optional=False)}, _MODIFY
-    ),
-    ApiRoute("GET", "/nodes/{node}/dns", get_dns, _N, _AUDIT),
-    ApiRoute(
-        "PUT", "/nodes/{node}/dns", set_dns,
-        {
-            **_N,
-            "search": Param(optional=False),
-            **{name: Param(format=formats.ip) for name in _DNS[1:]},
-        },
-        _MODIFY,
+        "PUT",
+        "/nodes/{node}/dns",
+        set_dns,
+        permission=_MODIFY,
     ),
     ApiRoute(
-        "GET", "/nodes/{node}/config", get_config,
-        {**_N, "property": Param(enum=("all", *sorted(_CONFIG)))}, perm("/", "Sys.Audit"),
+        "GET",
+        "/nodes/{node}/config",
+        get_config,
+        permission=perm("/", "Sys.Audit"),
     ),
     ApiRoute(
-        "PUT", "/nodes/{node}/config", set_config,
-        {**_N, **_CONFIG, "digest": DIGEST,
-         "delete": Param(format=formats.listed(formats.config_id))},
-        perm("/", "Sys.Modify"),
+        "PUT",
+        "/nodes/{node}/config",
+        set_config,
+        permission=perm("/", "Sys.Modify"),
     ),
-)  # fmt: skip
+)

@@ -7,19 +7,13 @@ from typing import Any
 
 from moxwell.lab.proxmox.cluster import digest_of
 from moxwell.lab.proxmox.config_schema import formats
-from moxwell.lab.proxmox.config_schema.params import DIGEST, NODE
-from moxwell.lab.proxmox.errors import FormatError, die, param_error
+from moxwell.lab.proxmox.errors import die, param_error
 from moxwell.lab.proxmox.request_context import PveCall
-from moxwell.lab.proxmox.route import ApiRoute, Param
+from moxwell.lab.proxmox.route import ApiRoute
 from moxwell.lab.proxmox.route_permissions import anyone, perm
 from moxwell.lab.proxmox.state import Row, SimGuest
 
 _DISK = re.compile(r"^(scsi|virtio|sata|ide|efidisk|tpmstate|mp|rootfs)\d*$")
-
-
-def job_id(value: str) -> None:
-    if not re.match(r"^[1-9][0-9]{2,8}-\d{1,9}$", value):
-        raise FormatError(f"invalid replication job id '{value}'\n")
 
 
 def _visible(call: PveCall, row: Row) -> bool:
@@ -128,41 +122,27 @@ def schedule_now(call: PveCall) -> None:
     _find(call)
 
 
-_ID = {"id": Param(optional=False, format=job_id)}
-_ON_NODE = {"node": NODE, **_ID}
-_FIELDS: dict[str, Any] = {
-    "comment": Param(max_length=4096),
-    "disable": Param("boolean"),
-    "rate": Param("number", minimum=1),
-    "remove_job": Param(enum=("local", "full")),
-    "schedule": Param(max_length=128),
-    "source": Param(format=formats.node),
-}
-_NEW = {
-    "target": Param(optional=False, format=formats.node),
-    "type": Param(optional=False, enum=("local",)),
-}
-_EDIT = {"delete": Param(), "digest": DIGEST}
 _MAY = perm("/storage", "Datastore.Allocate")
-_GUEST = Param("integer", format=formats.vmid, minimum=100, maximum=999999999)
 
 ROUTES = (
     ApiRoute("GET", "/cluster/replication", list_jobs, permission=anyone),
-    ApiRoute("POST", "/cluster/replication", create_job, _ID | _FIELDS | _NEW, _MAY),
-    ApiRoute("GET", "/cluster/replication/{id}", get_job, _ID, anyone),
-    ApiRoute("PUT", "/cluster/replication/{id}", update_job, _ID | _FIELDS | _EDIT, _MAY),
+    ApiRoute("POST", "/cluster/replication", create_job, permission=_MAY),
+    ApiRoute("GET", "/cluster/replication/{id}", get_job, permission=anyone),
+    ApiRoute("PUT", "/cluster/replication/{id}", update_job, permission=_MAY),
     ApiRoute(
-        "DELETE", "/cluster/replication/{id}", delete_job,
-        _ID | {"force": Param("boolean"), "keep": Param("boolean")}, _MAY,
+        "DELETE",
+        "/cluster/replication/{id}",
+        delete_job,
+        permission=_MAY,
     ),
+    ApiRoute("GET", "/nodes/{node}/replication", node_jobs, permission=anyone),
+    ApiRoute("GET", "/nodes/{node}/replication/{id}", index, permission=anyone),
+    ApiRoute("GET", "/nodes/{node}/replication/{id}/status", job_status, permission=anyone),
     ApiRoute(
-        "GET", "/nodes/{node}/replication", node_jobs, {"node": NODE, "guest": _GUEST}, anyone
+        "GET",
+        "/nodes/{node}/replication/{id}/log",
+        job_log,
+        permission=anyone,
     ),
-    ApiRoute("GET", "/nodes/{node}/replication/{id}", index, _ON_NODE, anyone),
-    ApiRoute("GET", "/nodes/{node}/replication/{id}/status", job_status, _ON_NODE, anyone),
-    ApiRoute(
-        "GET", "/nodes/{node}/replication/{id}/log", job_log,
-        _ON_NODE | {"start": Param("integer"), "limit": Param("integer")}, anyone,
-    ),
-    ApiRoute("POST", "/nodes/{node}/replication/{id}/schedule_now", schedule_now, _ON_NODE, _MAY),
-)  # fmt: skip
+    ApiRoute("POST", "/nodes/{node}/replication/{id}/schedule_now", schedule_now, permission=_MAY),
+)

@@ -13,7 +13,7 @@ import msgspec
 
 from moxwell.lab.proxmox import pvestatd
 from moxwell.lab.proxmox.request_context import PveCall
-from moxwell.lab.proxmox.route import ApiRoute, Param
+from moxwell.lab.proxmox.route import ApiRoute
 from moxwell.lab.proxmox.route_permissions import anyone
 from moxwell.lab.proxmox.state import (
     Row,
@@ -219,7 +219,6 @@ def network_rows(call: PveCall, requested: str | None) -> Iterator[Row]:
                 }
 
 
-_KINDS = ("vm", "storage", "node", "sdn")
 ROUTES: tuple[Any, ...] = (
-    ApiRoute("GET", "/cluster/resources", list_resources, {"type": Param(enum=_KINDS)}, anyone),
+    ApiRoute("GET", "/cluster/resources", list_resources, permission=anyone),
 )

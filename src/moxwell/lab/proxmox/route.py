@@ -1,8 +1,8 @@
 """
 Endpoints as data: method, path template, parameters, permission check and handler.
 
-Each endpoint module has ``ROUTES``; :class:`RouteTable` finds the route of a request. Path
-placeholders are verified like other parameters. A ``Param`` under the key ``net[n]`` declares the
+Each endpoint module has ``ROUTES``, whose parameters come from the API schema; :class:`RouteTable`
+finds the route of a request. Path placeholders are verified like other parameters. A ``Param`` under the key ``net[n]`` declares the
 indexed parameters net0 to net31.
 """
 
@@ -54,7 +54,7 @@ class ApiRoute:
     method: str
     path: str  # "/nodes/{node}/qemu/{vmid}/config"
     handler: Handler
-    params: Params = field(default_factory=dict)
+    params: Params = field(default_factory=dict)  # from the schema, see schema_routes
     permission: Check | None = None  # None: root@pam only
     public: bool = False  # no credentials needed
     tokens: bool = True  # may an API token call it

@@ -4,84 +4,9 @@ Storage types and their options: (required, optional).
 A required option cannot be changed unless it is also in the second set.
 """
 
-from moxwell.lab.proxmox.config_schema import formats
-from moxwell.lab.proxmox.errors import FormatError
-from moxwell.lab.proxmox.route import Param
-
 CONTENTS = frozenset({"images", "rootdir", "vztmpl", "iso", "backup", "snippets", "import", "none"})
 
 
-def _content(value: str) -> None:
-    for kind in formats.split_list(value):
-        if kind not in CONTENTS:
-            raise FormatError(f"invalid content type '{kind}'\n")
-
-
-_NODES = formats.listed(formats.node)
-OPTIONS = {
-    "path": Param(format=formats.absolute_path),
-    "content": Param(format=_content),
-    "nodes": Param(format=_NODES),
-    "disable": Param("boolean"),
-    "shared": Param("boolean"),
-    "format": Param(enum=("raw", "qcow2", "subvol", "vmdk")),
-    "prune-backups": Param(),
-    "max-protected-backups": Param("integer", minimum=-1),
-    "maxfiles": Param("integer", minimum=0, until=8),
-    "bwlimit": Param(),
-    "preallocation": Param(enum=("off", "metadata", "falloc", "full")),
-    "is_mountpoint": Param(),
-    "mkdir": Param("boolean"),
-    "create-base-path": Param("boolean"),
-    "create-subdirs": Param("boolean"),
-    "content-dirs": Param(),
-    "server": Param(),
-    "export": Param(format=formats.absolute_path),
-    "share": Param(),
-    "username": Param(),
-    "password": Param(max_length=256),
-    "domain": Param(max_length=256),
-    "smbversion": Param(),
-    "subdir": Param(),
-    "options": Param(),
-    "vgname": Param(),
-    "thinpool": Param(),
-    "base": Param(),
-    "saferemove": Param("boolean"),
-    "saferemove_throughput": Param(),
-    "tagged_only": Param("boolean"),
-    "pool": Param(),
-    "blocksize": Param(),
-    "sparse": Param("boolean"),
-    "mountpoint": Param(),
-    "monhost": Param(),
-    "krbd": Param("boolean"),
-    "keyring": Param(),
-    "data-pool": Param(),
-    "namespace": Param(),
-    "fs-name": Param(),
-    "fuse": Param("boolean"),
-    "datastore": Param(),
-    "fingerprint": Param(),
-    "encryption-key": Param(),
-    "master-pubkey": Param(),
-    "port": Param("integer", minimum=1, maximum=65535),
-    "portal": Param(),
-    "target": Param(),
-    "volume": Param(),
-    "transport": Param(),
-    "server2": Param(),
-    "iscsiprovider": Param(),
-    "nowritecache": Param("boolean"),
-    "comstar_hg": Param(),
-    "comstar_tg": Param(),
-    "lio_tpg": Param(),
-    "zfs-base-path": Param(version=9),
-    "snapshot-as-volume-chain": Param("boolean", version=9),
-    "skip-cert-verification": Param("boolean"),
-    "resourcegroup": Param(),
-    "controller": Param(),
-}
 FIXED = frozenset({"path", "server", "export", "share", "vgname", "thinpool", "base", "datastore",
                    "portal", "target", "volume", "iscsiprovider"})  # fmt: skip
 

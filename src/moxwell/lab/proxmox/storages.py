@@ -9,20 +9,16 @@ from typing import Any
 from moxwell.lab.proxmox import pvestatd
 from moxwell.lab.proxmox.cluster import digest_of
 from moxwell.lab.proxmox.config_schema import formats
-from moxwell.lab.proxmox.config_schema.params import DIGEST, NODE, STORAGE
-from moxwell.lab.proxmox.errors import FormatError, die, param_error
+from moxwell.lab.proxmox.errors import die, param_error
 from moxwell.lab.proxmox.request_context import PveCall
-from moxwell.lab.proxmox.route import ApiRoute, Param
+from moxwell.lab.proxmox.route import ApiRoute
 from moxwell.lab.proxmox.route_permissions import anyone, perm
 from moxwell.lab.proxmox.state import Row, SimStorage
 from moxwell.lab.proxmox.storage_types import (
-    CONTENTS,
     FIXED,
-    OPTIONS,
     TYPES,
     default_content,
     supported_content,
-    types,
 )
 
 _SEE = ("Datastore.Audit", "Datastore.AllocateSpace")
@@ -196,56 +192,35 @@ def node_status(call: PveCall) -> Row:
     return node_row(storage, call.node)
 
 
-def content_list(value: str) -> None:
-    for kind in formats.split_list(value):
-        if kind not in CONTENTS:
-            raise FormatError(f"invalid content type '{kind}'\n")
-
-
 _ALLOCATE = perm("/storage", "Datastore.Allocate")
 
 
-def _versioned(major: int) -> tuple[ApiRoute, ...]:
-    since, until = (0, 8) if major == 8 else (9, 99)
-    kind = Param(enum=types(major))
-    required = Param(enum=types(major), optional=False)
-    new = {"storage": STORAGE, "type": required, **OPTIONS}
-    return (
-        ApiRoute(
-            "GET", "/storage", list_config, {"type": kind}, anyone, version=since, until=until
-        ),
-        ApiRoute("POST", "/storage", create, new, _ALLOCATE, version=since, until=until),
-    )
-
-
-_CHANGE = {k: v for k, v in OPTIONS.items() if k not in FIXED - {"server"}}
 ROUTES = (
-    *_versioned(8),
-    *_versioned(9),
+    ApiRoute("GET", "/storage", list_config, permission=anyone),
+    ApiRoute("POST", "/storage", create, permission=_ALLOCATE),
     ApiRoute(
-        "GET", "/storage/{storage}", get_config, {"storage": STORAGE},
-        perm("/storage/{storage}", "Datastore.Allocate"),
+        "GET",
+        "/storage/{storage}",
+        get_config,
+        permission=perm("/storage/{storage}", "Datastore.Allocate"),
     ),
     ApiRoute(
-        "PUT", "/storage/{storage}", update,
-        {"storage": STORAGE, **_CHANGE, "delete": Param(max_length=4096), "digest": DIGEST},
-        _ALLOCATE,
+        "PUT",
+        "/storage/{storage}",
+        update,
+        permission=_ALLOCATE,
     ),
-    ApiRoute("DELETE", "/storage/{storage}", delete, {"storage": STORAGE}, _ALLOCATE),
+    ApiRoute("DELETE", "/storage/{storage}", delete, permission=_ALLOCATE),
     ApiRoute(
-        "GET", "/nodes/{node}/storage", list_node,
-        {
-            "node": NODE,
-            "content": Param(format=content_list),
-            "enabled": Param("boolean"),
-            "format": Param("boolean"),
-            "storage": Param(format=formats.storage_id),
-            "target": Param(format=formats.node),
-        },
-        anyone,
+        "GET",
+        "/nodes/{node}/storage",
+        list_node,
+        permission=anyone,
     ),
     ApiRoute(
-        "GET", "/nodes/{node}/storage/{storage}/status", node_status,
-        {"node": NODE, "storage": STORAGE}, perm("/storage/{storage}", *_SEE, any_of=True),
+        "GET",
+        "/nodes/{node}/storage/{storage}/status",
+        node_status,
+        permission=perm("/storage/{storage}", *_SEE, any_of=True),
     ),
-)  # fmt: skip
+)

@@ -7,13 +7,11 @@ because PVE compares the user of the task, without the token name, with the full
 """
 
 import re
-from typing import Any
 
-from moxwell.lab.proxmox.config_schema.formats import split_list, vmid
-from moxwell.lab.proxmox.config_schema.params import NODE
+from moxwell.lab.proxmox.config_schema.formats import split_list
 from moxwell.lab.proxmox.errors import die, param_error
 from moxwell.lab.proxmox.request_context import PagedList, PveCall
-from moxwell.lab.proxmox.route import ApiRoute, Param
+from moxwell.lab.proxmox.route import ApiRoute
 from moxwell.lab.proxmox.route_permissions import anyone
 from moxwell.lab.proxmox.state import Row, SimTask
 
@@ -159,31 +157,21 @@ def recent(call: PveCall) -> list[Row]:
     return rows
 
 
-_UPID_PARAM: dict[str, Any] = {"node": NODE, "upid": Param(optional=False)}
-_PAGE = {"start": Param("integer", minimum=0), "limit": Param("integer", minimum=0)}
 ROUTES = (
     ApiRoute("GET", "/cluster/tasks", recent, permission=anyone),
     ApiRoute(
-        "GET", "/nodes/{node}/tasks", list_tasks,
-        {
-            "node": NODE,
-            **_PAGE,
-            "userfilter": Param(),
-            "typefilter": Param(),
-            "vmid": Param("integer", format=vmid, minimum=100, maximum=999999999),
-            "errors": Param("boolean"),
-            "source": Param(enum=("archive", "active", "all")),
-            "since": Param("integer"),
-            "until": Param("integer"),
-            "statusfilter": Param(),
-        },
-        anyone,
+        "GET",
+        "/nodes/{node}/tasks",
+        list_tasks,
+        permission=anyone,
     ),
-    ApiRoute("GET", "/nodes/{node}/tasks/{upid}", index, _UPID_PARAM, anyone),
-    ApiRoute("DELETE", "/nodes/{node}/tasks/{upid}", stop, _UPID_PARAM, anyone),
-    ApiRoute("GET", "/nodes/{node}/tasks/{upid}/status", status, _UPID_PARAM, anyone),
+    ApiRoute("GET", "/nodes/{node}/tasks/{upid}", index, permission=anyone),
+    ApiRoute("DELETE", "/nodes/{node}/tasks/{upid}", stop, permission=anyone),
+    ApiRoute("GET", "/nodes/{node}/tasks/{upid}/status", status, permission=anyone),
     ApiRoute(
-        "GET", "/nodes/{node}/tasks/{upid}/log", log,
-        {**_UPID_PARAM, **_PAGE, "download": Param("boolean")}, anyone,
+        "GET",
+        "/nodes/{node}/tasks/{upid}/log",
+        log,
+        permission=anyone,
     ),
-)  # fmt: skip
+)

@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 
-from moxwell.lab.proxmox.config_schema.params import VMID
+from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.config_schema.property_strings import PropertyFormat, parse, split, write
 from moxwell.lab.proxmox.errors import FormatError, PveException
 from moxwell.lab.proxmox.parameter_validation import coerce, verify
 from moxwell.lab.proxmox.route import ApiRoute, Param, RouteTable, find_param
+
+VMID = Param("integer", optional=False, minimum=100, maximum=999999999, format=formats.vmid)
 
 
 @pytest.mark.parametrize(

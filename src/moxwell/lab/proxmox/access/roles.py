@@ -13,11 +13,11 @@ from moxwell.lab.proxmox.access.permissions import (
     normalize_path,
     role_privileges,
 )
-from moxwell.lab.proxmox.access.privileges import all_privileges, builtin_roles
+from moxwell.lab.proxmox.access.privileges import builtin_roles
 from moxwell.lab.proxmox.config_schema import formats
-from moxwell.lab.proxmox.errors import FormatError, PveException, die, param_error
+from moxwell.lab.proxmox.errors import PveException, die, param_error
 from moxwell.lab.proxmox.request_context import PveCall
-from moxwell.lab.proxmox.route import ApiRoute, Param
+from moxwell.lab.proxmox.route import ApiRoute
 from moxwell.lab.proxmox.route_permissions import anyone, perm
 from moxwell.lab.proxmox.state import SimAccess, SimAcl, SimGroup
 
@@ -27,14 +27,6 @@ _PATHS = re.compile(
     rf"|/sdn(/(controllers|dns|fabrics|ipams)(/{_N})?|/zones(/{_N}(/{_N}(/[1-9][0-9]{{0,3}})?)?)?)?"
     rf"|/storage(/{_N})?|/vms(/[1-9][0-9]{{2,}})?|/mapping(/{_N}(/{_N})?)?"
 )
-
-
-def priv_list(value: str) -> None:
-    """Check a list of privileges; accepts the names of both major versions."""
-    known = all_privileges(8) | all_privileges(9)
-    for name in formats.split_list(value):
-        if name not in known:
-            raise FormatError(f"invalid privilege '{name}'\n")
 
 
 def _role_row(roleid: str, privs: list[str], special: int) -> dict[str, Any]:
@@ -230,54 +222,45 @@ def _put(call: PveCall, new: SimAcl) -> None:
         access.acl.append(new)
 
 
-ROLE = Param(optional=False, format=formats.role_id)
-GROUP = Param(optional=False, format=formats.group_id)
-COMMENT = Param()
 _MODIFY = perm("/access", "Sys.Modify")
 _GROUPS = perm("/access/groups", "Group.Allocate")
 
 ROUTES = (
     ApiRoute("GET", "/access/roles", list_roles, permission=anyone),
     ApiRoute(
-        "POST", "/access/roles", create_role, {"roleid": ROLE, "privs": Param(format=priv_list)},
-        _MODIFY,
+        "POST",
+        "/access/roles",
+        create_role,
+        permission=_MODIFY,
     ),
-    ApiRoute("GET", "/access/roles/{roleid}", get_role, {"roleid": ROLE}, anyone),
+    ApiRoute("GET", "/access/roles/{roleid}", get_role, permission=anyone),
     ApiRoute(
-        "PUT", "/access/roles/{roleid}", update_role,
-        {
-            "roleid": ROLE,
-            "privs": Param(format=priv_list),
-            "append": Param("boolean", requires="privs"),
-        },
-        _MODIFY,
+        "PUT",
+        "/access/roles/{roleid}",
+        update_role,
+        permission=_MODIFY,
     ),
-    ApiRoute("DELETE", "/access/roles/{roleid}", delete_role, {"roleid": ROLE}, _MODIFY),
+    ApiRoute("DELETE", "/access/roles/{roleid}", delete_role, permission=_MODIFY),
     ApiRoute("GET", "/access/groups", list_groups, permission=anyone),
+    ApiRoute("POST", "/access/groups", create_group, permission=_GROUPS),
     ApiRoute(
-        "POST", "/access/groups", create_group, {"groupid": GROUP, "comment": COMMENT}, _GROUPS
+        "GET",
+        "/access/groups/{groupid}",
+        get_group,
+        permission=perm("/access/groups", "Sys.Audit", "Group.Allocate", any_of=True),
     ),
     ApiRoute(
-        "GET", "/access/groups/{groupid}", get_group, {"groupid": GROUP},
-        perm("/access/groups", "Sys.Audit", "Group.Allocate", any_of=True),
+        "PUT",
+        "/access/groups/{groupid}",
+        update_group,
+        permission=_GROUPS,
     ),
-    ApiRoute(
-        "PUT", "/access/groups/{groupid}", update_group, {"groupid": GROUP, "comment": COMMENT},
-        _GROUPS,
-    ),
-    ApiRoute("DELETE", "/access/groups/{groupid}", delete_group, {"groupid": GROUP}, _GROUPS),
+    ApiRoute("DELETE", "/access/groups/{groupid}", delete_group, permission=_GROUPS),
     ApiRoute("GET", "/access/acl", list_acl, permission=anyone),
     ApiRoute(
-        "PUT", "/access/acl", update_acl,
-        {
-            "path": Param(optional=False),
-            "roles": Param(optional=False, format=formats.listed(formats.role_id)),
-            "users": Param(format=formats.listed(formats.user_id)),
-            "groups": Param(format=formats.listed(formats.group_id)),
-            "tokens": Param(),
-            "propagate": Param("boolean", default=1),
-            "delete": Param("boolean"),
-        },
-        may_modify,
+        "PUT",
+        "/access/acl",
+        update_acl,
+        permission=may_modify,
     ),
-)  # fmt: skip
+)

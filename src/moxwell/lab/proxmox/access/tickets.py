@@ -10,11 +10,10 @@ from typing import Any
 
 from moxwell.lab.proxmox.access import auth, permissions
 from moxwell.lab.proxmox.access.privileges import all_privileges
-from moxwell.lab.proxmox.access.roles import priv_list
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.errors import PveException, forbidden, param_error
 from moxwell.lab.proxmox.request_context import PveCall
-from moxwell.lab.proxmox.route import ApiRoute, Param
+from moxwell.lab.proxmox.route import ApiRoute
 from moxwell.lab.proxmox.route_permissions import anyone, perm, realm_allocate, user_group
 
 _AREAS = {
@@ -125,10 +124,6 @@ def empty_ticket(call: PveCall) -> None:
         raise forbidden()
 
 
-PASSWORD = Param(optional=False, min_length=8, max_length=64)
-USERID = Param(optional=False, format=formats.user_id, max_length=64)
-_FULL_ID = r"[^\s:/]+@[A-Za-z][A-Za-z0-9._-]+(?:![A-Za-z][A-Za-z0-9._-]+)?"
-
 ROUTES = (
     ApiRoute("GET", "/access/ticket", empty_ticket, public=True),
     ApiRoute(
@@ -136,42 +131,25 @@ ROUTES = (
         "/access/ticket",
         login,
         public=True,
-        params={
-            "username": Param(optional=False, max_length=64),
-            "password": Param(optional=False),
-            "realm": Param(format=formats.realm, max_length=32),
-            "otp": Param(),
-            "path": Param(max_length=64, requires="privs"),
-            "privs": Param(format=priv_list, max_length=64, requires="path"),
-            "tfa-challenge": Param(),
-            "new-format": Param("boolean"),
-        },
     ),
     ApiRoute(
         "PUT",
         "/access/password",
         change_password,
-        {
-            "userid": USERID,
-            "password": PASSWORD,
-            "confirmation-password": Param(min_length=5, max_length=64),
-        },
-        may_change_password,
+        permission=may_change_password,
         tokens=False,
     ),
     ApiRoute(
         "GET",
         "/access/permissions",
         own_permissions,
-        {"userid": Param(pattern=_FULL_ID), "path": Param()},
-        anyone,
+        permission=anyone,
     ),
     ApiRoute("GET", "/access/domains", realms, public=True),
     ApiRoute(
         "GET",
         "/access/domains/{realm}",
         one_realm,
-        {"realm": Param(optional=False, format=formats.realm, max_length=32)},
-        perm("/access/realm", "Realm.Allocate", "Sys.Audit", any_of=True),
+        permission=perm("/access/realm", "Realm.Allocate", "Sys.Audit", any_of=True),
     ),
 )

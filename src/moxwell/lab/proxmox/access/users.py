@@ -8,11 +8,10 @@ strings and defaults as numbers; the simulator does the same.
 from typing import Any
 from uuid import UUID
 
-from moxwell.lab.proxmox.access.tickets import PASSWORD, USERID
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.errors import die, param_error
 from moxwell.lab.proxmox.request_context import PveCall
-from moxwell.lab.proxmox.route import ApiRoute, Param
+from moxwell.lab.proxmox.route import ApiRoute
 from moxwell.lab.proxmox.route_permissions import (
     anyone,
     both,
@@ -192,56 +191,44 @@ def delete_token(call: PveCall) -> None:
     access.acl = [a for a in access.acl if (a.type, a.ugid) != ("token", full)]
 
 
-_FIELDS = {
-    "comment": Param(max_length=2048),
-    "email": Param(format=formats.email_opt, max_length=254),
-    "enable": Param("boolean", default=1),
-    "expire": Param("integer", minimum=0),
-    "firstname": Param(max_length=1024),
-    "lastname": Param(max_length=1024),
-    "groups": Param(format=formats.listed(formats.group_id)),
-    "keys": Param(pattern=r"[0-9a-zA-Z!=]{0,4096}"),
-}
-_PASSWORD = Param(min_length=PASSWORD.min_length, max_length=PASSWORD.max_length)
-_TOKEN = Param(optional=False, pattern=r"[A-Za-z][A-Za-z0-9._-]+")
-_OWNER = {"userid": USERID}
-_ONE = {"userid": USERID, "tokenid": _TOKEN}
-_TOKEN_FIELDS = {
-    "comment": Param(),
-    "expire": Param("integer", minimum=0),
-    "privsep": Param("boolean", default=1),
-}
 _OWN = either(is_self, user_group("User.Modify"))
 
 ROUTES = (
     ApiRoute(
-        "GET", "/access/users", list_users,
-        {"enabled": Param("boolean"), "full": Param("boolean")}, anyone,
+        "GET",
+        "/access/users",
+        list_users,
+        permission=anyone,
     ),
     ApiRoute(
-        "POST", "/access/users", create_user, {**_OWNER, **_FIELDS, "password": _PASSWORD},
-        both(realm_allocate, user_group("User.Modify", groups="create")),
+        "POST",
+        "/access/users",
+        create_user,
+        permission=both(realm_allocate, user_group("User.Modify", groups="create")),
     ),
     ApiRoute(
-        "GET", "/access/users/{userid}", get_user, _OWNER, user_group("User.Modify", "Sys.Audit")
+        "GET", "/access/users/{userid}", get_user, permission=user_group("User.Modify", "Sys.Audit")
     ),
     ApiRoute(
-        "PUT", "/access/users/{userid}", update_user,
-        {**_OWNER, **_FIELDS, "append": Param("boolean", requires="groups")},
-        user_group("User.Modify", groups="update"),
+        "PUT",
+        "/access/users/{userid}",
+        update_user,
+        permission=user_group("User.Modify", groups="update"),
     ),
     ApiRoute(
-        "DELETE", "/access/users/{userid}", delete_user, _OWNER,
-        both(realm_allocate, user_group("User.Modify")),
+        "DELETE",
+        "/access/users/{userid}",
+        delete_user,
+        permission=both(realm_allocate, user_group("User.Modify")),
     ),
-    ApiRoute("GET", "/access/users/{userid}/token", list_tokens, _OWNER, _OWN),
-    ApiRoute("GET", "/access/users/{userid}/token/{tokenid}", get_token, _ONE, _OWN),
+    ApiRoute("GET", "/access/users/{userid}/token", list_tokens, permission=_OWN),
+    ApiRoute("GET", "/access/users/{userid}/token/{tokenid}", get_token, permission=_OWN),
+    ApiRoute("POST", "/access/users/{userid}/token/{tokenid}", create_token, permission=_OWN),
     ApiRoute(
-        "POST", "/access/users/{userid}/token/{tokenid}", create_token, _ONE | _TOKEN_FIELDS, _OWN
+        "PUT",
+        "/access/users/{userid}/token/{tokenid}",
+        update_token,
+        permission=_OWN,
     ),
-    ApiRoute(
-        "PUT", "/access/users/{userid}/token/{tokenid}", update_token,
-        _ONE | _TOKEN_FIELDS | {"delete": Param(version=9)}, _OWN,
-    ),
-    ApiRoute("DELETE", "/access/users/{userid}/token/{tokenid}", delete_token, _ONE, _OWN),
-)  # fmt: skip
+    ApiRoute("DELETE", "/access/users/{userid}/token/{tokenid}", delete_token, permission=_OWN),
+)

@@ -110,11 +110,6 @@ def user_id(value: str) -> None:
         raise FormatError(f"value '{value}' does not look like a valid user name\n")
 
 
-def email_opt(value: str) -> None:
-    if value:
-        email(value)
-
-
 def absolute_path(value: str) -> None:
     if not value.startswith("/"):
         raise FormatError("value does not look like a valid absolute path\n")
@@ -234,14 +229,6 @@ def storage_content(value: str) -> None:
     for item in split_list(value):
         if item not in CONTENT_TYPES:
             raise FormatError(f"invalid content type '{item}'\n")
-
-
-def storage_pairs(value: str) -> None:
-    """``local`` or ``a:b,c:d``; 1 means the same storage."""
-    for item in split_list(value):
-        for name in item.split(":", 1):
-            if name != "1":
-                storage_id(name)
 
 
 def timezone(value: str) -> None:

@@ -12,7 +12,6 @@ from moxwell.lab.proxmox.errors import FormatError
 
 NAME = r"[A-Za-z][A-Za-z0-9_-]+"
 ALIAS = re.compile(rf"^((dc|guest)/)?({NAME})$")
-LOG_LEVELS = ("emerg", "alert", "crit", "err", "warning", "notice", "info", "debug", "nolog")
 _PROTOCOLS = (
     "ip icmp igmp ggp ipencap st tcp egp igp pup udp hmp xns-idp rdp iso-tp4 dccp xtp ddp "
     "idpr-cmtp ipv6 ipv6-route ipv6-frag idrp rsvp gre esp ah skip ipv6-icmp icmpv6 ipv6-nonxt "

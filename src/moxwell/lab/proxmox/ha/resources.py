@@ -4,25 +4,16 @@
 On 9.x the group endpoints respond that groups have been migrated to rules.
 """
 
-import re
-from typing import Any
-
 from moxwell.lab.proxmox.cluster import digest_of, quorate
 from moxwell.lab.proxmox.config_schema import formats
-from moxwell.lab.proxmox.config_schema.params import DIGEST
-from moxwell.lab.proxmox.errors import FormatError, die
+from moxwell.lab.proxmox.errors import die
 from moxwell.lab.proxmox.ha import manager as ha_manager
 from moxwell.lab.proxmox.request_context import PveCall
-from moxwell.lab.proxmox.route import ApiRoute, Param
+from moxwell.lab.proxmox.route import ApiRoute
 from moxwell.lab.proxmox.route_permissions import perm
 from moxwell.lab.proxmox.state import Row, SimHaResource, SimHost, SimRegion
 
 MIGRATED = "ha groups have been migrated to rules"
-
-
-def resource_id(value: str) -> None:
-    if not re.match(r"^(\d+|[a-z]+:\S+)$", value):
-        raise FormatError("value does not look like a valid ha resource id\n")
 
 
 def parse_sid(call: PveCall) -> tuple[str, str]:
@@ -303,60 +294,38 @@ def _node_state(host: SimHost) -> str:
 
 
 _AUDIT, _CONSOLE = perm("/", "Sys.Audit"), perm("/", "Sys.Console")
-_SID = {"sid": Param(optional=False, format=resource_id)}
-_STATES = ("started", "stopped", "enabled", "disabled", "ignored")
-_RESOURCE: dict[str, Any] = {
-    "comment": Param(max_length=4096),
-    "group": Param(format=formats.config_id),
-    "failback": Param("boolean", version=9),
-    "max_relocate": Param("integer", minimum=0),
-    "max_restart": Param("integer", minimum=0),
-    "state": Param(enum=_STATES),
-}
-_CHANGE = {"delete": Param(max_length=4096), "digest": DIGEST}
-_GROUP = {"group": Param(optional=False, format=formats.config_id)}
-_GROUP_FIELDS = {
-    "comment": Param(max_length=4096),
-    "nofailback": Param("boolean"),
-    "restricted": Param("boolean"),
-}
-_TO = {"node": Param(optional=False, format=formats.node)}
-_KIND = {"type": Param(enum=("ct", "vm"))}
+_RESOURCE = frozenset({"comment", "group", "failback", "max_relocate", "max_restart", "state"})
 
 ROUTES = (
-    ApiRoute("GET", "/cluster/ha/resources", list_resources, _KIND, _AUDIT),
-    ApiRoute("POST", "/cluster/ha/resources", create_resource, _SID | _RESOURCE | _KIND, _CONSOLE),
-    ApiRoute("GET", "/cluster/ha/resources/{sid}", get_resource, _SID, _AUDIT),
+    ApiRoute("GET", "/cluster/ha/resources", list_resources, permission=_AUDIT),
+    ApiRoute("POST", "/cluster/ha/resources", create_resource, permission=_CONSOLE),
+    ApiRoute("GET", "/cluster/ha/resources/{sid}", get_resource, permission=_AUDIT),
+    ApiRoute("PUT", "/cluster/ha/resources/{sid}", update_resource, permission=_CONSOLE),
     ApiRoute(
-        "PUT", "/cluster/ha/resources/{sid}", update_resource, _SID | _RESOURCE | _CHANGE, _CONSOLE
+        "DELETE",
+        "/cluster/ha/resources/{sid}",
+        delete_resource,
+        permission=_CONSOLE,
     ),
+    ApiRoute("POST", "/cluster/ha/resources/{sid}/migrate", move, permission=_CONSOLE, proxy=False),
     ApiRoute(
-        "DELETE", "/cluster/ha/resources/{sid}", delete_resource,
-        _SID | {"purge": Param("boolean", version=9)}, _CONSOLE,
-    ),
-    ApiRoute(
-        "POST", "/cluster/ha/resources/{sid}/migrate", move, _SID | _TO, _CONSOLE, proxy=False
-    ),
-    ApiRoute(
-        "POST", "/cluster/ha/resources/{sid}/relocate", move, _SID | _TO, _CONSOLE, proxy=False
+        "POST", "/cluster/ha/resources/{sid}/relocate", move, permission=_CONSOLE, proxy=False
     ),
     ApiRoute("GET", "/cluster/ha/groups", list_groups, permission=_AUDIT),
     ApiRoute(
-        "POST", "/cluster/ha/groups", create_group,
-        {
-            **_GROUP,
-            **_GROUP_FIELDS,
-            "nodes": Param(optional=False),
-            "type": Param(enum=("group",)),
-        },
-        _CONSOLE,
+        "POST",
+        "/cluster/ha/groups",
+        create_group,
+        permission=_CONSOLE,
     ),
-    ApiRoute("GET", "/cluster/ha/groups/{group}", get_group, _GROUP, _AUDIT),
+    ApiRoute("GET", "/cluster/ha/groups/{group}", get_group, permission=_AUDIT),
     ApiRoute(
-        "PUT", "/cluster/ha/groups/{group}", update_group,
-        _GROUP | _GROUP_FIELDS | _CHANGE | {"nodes": Param()}, _CONSOLE,
+        "PUT",
+        "/cluster/ha/groups/{group}",
+        update_group,
+        permission=_CONSOLE,
     ),
-    ApiRoute("DELETE", "/cluster/ha/groups/{group}", delete_group, _GROUP, _CONSOLE),
+    ApiRoute("DELETE", "/cluster/ha/groups/{group}", delete_group, permission=_CONSOLE),
     ApiRoute("GET", "/cluster/ha/status/current", current, permission=_AUDIT),
     ApiRoute("GET", "/cluster/ha/status/manager_status", manager_status, permission=_AUDIT),
-)  # fmt: skip
+)

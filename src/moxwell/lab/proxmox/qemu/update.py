@@ -19,7 +19,7 @@ from moxwell.lab.proxmox.config_schema.drives import (
     parse_drive,
 )
 from moxwell.lab.proxmox.config_schema.formats import words
-from moxwell.lab.proxmox.errors import PveException, bad_params, die, param_error
+from moxwell.lab.proxmox.errors import bad_params, die, param_error
 from moxwell.lab.proxmox.qemu import conf as files
 from moxwell.lab.proxmox.qemu import disks, hotplug, identity, open_volumes, privileges
 from moxwell.lab.proxmox.request_context import PveCall
@@ -374,6 +374,3 @@ async def unlink(call: PveCall) -> None:
     params = dict(call.params)
     params["delete"] = params.pop("idlist")
     await _now(ConfigUpdate(call, params))
-
-
-__all__ = ["ConfigUpdate", "PveException", "post", "put", "unlink"]

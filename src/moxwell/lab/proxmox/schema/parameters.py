@@ -11,7 +11,7 @@ from typing import Any
 
 from moxwell.lab.proxmox.config_schema.property_strings import PropertyFormat, parse
 from moxwell.lab.proxmox.route import Checker, Param, Params, PathChecker
-from moxwell.lab.proxmox.schema.named_formats import CHECKS, PROPERTY_STRINGS, find_check
+from moxwell.lab.proxmox.schema.named_formats import PROPERTY_STRINGS, find_check
 
 _COUNTS = {
     "ide": 4,
@@ -105,8 +105,3 @@ def property_checker(schema: PropertyFormat) -> PathChecker:
         return parse(schema, text, path, major=major)
 
     return check
-
-
-def known_formats() -> frozenset[str]:
-    """The names of all formats that are checked."""
-    return frozenset(CHECKS) | frozenset(PROPERTY_STRINGS)

@@ -6,7 +6,7 @@ from typing import Any
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.errors import bad_params, die
 from moxwell.lab.proxmox.request_context import PveCall
-from moxwell.lab.proxmox.route import ApiRoute, Param
+from moxwell.lab.proxmox.route import ApiRoute
 from moxwell.lab.proxmox.route_permissions import anyone, perm
 from moxwell.lab.proxmox.state import Row, SimStorage, SimVolume
 from moxwell.lab.proxmox.tasks import WorkerContext
@@ -14,10 +14,6 @@ from moxwell.lab.proxmox.volumes import access, names
 from moxwell.lab.proxmox.volumes.volume_store import VolumeStore
 
 _PATH = "/nodes/{node}/storage/{storage}"
-_NODE = Param(optional=False, format=formats.node)
-_STORAGE = Param(optional=False, format=formats.storage_id)
-_VOLUME = Param(optional=False)
-_VMID = Param(type="integer", format=formats.vmid, minimum=100, maximum=999999999)
 _SEE = ("Datastore.Audit", "Datastore.AllocateSpace")
 
 
@@ -207,8 +203,6 @@ def copy(call: PveCall) -> str:
     return call.spawn("imgcopy", "", worker)
 
 
-_BASE = {"node": _NODE, "storage": _STORAGE}
-_ONE = {"node": _NODE, "storage": Param(format=formats.storage_id), "volume": _VOLUME}
 _CONTENT = f"{_PATH}/content"
 _EACH = f"{_CONTENT}/{{volume}}"
 ROUTES: tuple[ApiRoute, ...] = (
@@ -216,51 +210,34 @@ ROUTES: tuple[ApiRoute, ...] = (
         "GET",
         _CONTENT,
         list_content,
-        {**_BASE, "content": Param(format=formats.storage_content), "vmid": _VMID},
-        perm("/storage/{storage}", *_SEE, any_of=True),
+        permission=perm("/storage/{storage}", *_SEE, any_of=True),
     ),
     ApiRoute(
         "POST",
         _CONTENT,
         allocate,
-        {
-            **_BASE,
-            "filename": Param(optional=False),
-            "vmid": Param(
-                type="integer",
-                optional=False,
-                format=formats.vmid,
-                minimum=100,
-                maximum=999999999,
-            ),
-            "size": Param(optional=False, pattern=r"\d+[MG]?"),
-            "format": Param(enum=("raw", "qcow2", "subvol", "vmdk"), requires="size"),
-        },
-        perm("/storage/{storage}", "Datastore.AllocateSpace"),
+        permission=perm("/storage/{storage}", "Datastore.AllocateSpace"),
     ),
-    ApiRoute("GET", _EACH, info, _ONE, anyone, deep=True),
+    ApiRoute("GET", _EACH, info, permission=anyone, deep=True),
     ApiRoute(
         "PUT",
         _EACH,
         annotate,
-        {**_ONE, "notes": Param(), "protected": Param(type="boolean")},
-        anyone,
+        permission=anyone,
         deep=True,
     ),
     ApiRoute(
         "DELETE",
         _EACH,
         delete,
-        {**_ONE, "delay": Param(type="integer", minimum=1, maximum=30)},
-        anyone,
+        permission=anyone,
         deep=True,
     ),
     ApiRoute(
         "POST",
         _EACH,
         copy,
-        {**_ONE, "target": Param(optional=False), "target_node": Param(format=formats.node)},
-        None,
+        permission=None,
         deep=True,
     ),
 )
