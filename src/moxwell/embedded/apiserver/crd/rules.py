@@ -71,25 +71,30 @@ class CompiledRule:
                 found.append(self._cause(self._message_for_env(env), path, _format_value(value)))
             budget.remaining -= start - call.remaining
         except CostExceeded as exceeded:
-            text = (
-                f"'{exceeded}': no further validation rules will be run due to call cost exceeds"
-                f" limit for rule: {self._text}"
-                if start == PER_CALL
-                else "validation failed due to running out of cost budget, no further validation"
-                " rules will be run"
-            )
+            text = self._cost_text(exceeded, whole=start == PER_CALL)
             found.append(self._cause(text, path, f'"{self._format_value}": '))
             raise
         except EvaluationError as failed:
-            if str(failed).startswith("no such overload"):
-                text = (
-                    f"'{failed}': call arguments did not match a supported operator, function"
-                    " or macro"
-                    f" signature for rule: {self._text}"
-                )
-            else:
-                text = f"{failed} evaluating rule: {self._given.get('message') or self._text}"
-            found.append(self._cause(text, path, f'"{self._format_value}": '))
+            found.append(self._cause(self._error_text(failed), path, f'"{self._format_value}": '))
+
+    def _cost_text(self, exceeded: CostExceeded, *, whole: bool) -> str:
+        if not whole:
+            return (
+                "validation failed due to running out of cost budget, no further validation rules"
+                " will be run"
+            )
+        return (
+            f"'{exceeded}': no further validation rules will be run due to call cost exceeds limit"
+            f" for rule: {self._text}"
+        )
+
+    def _error_text(self, failed: EvaluationError) -> str:
+        if not str(failed).startswith("no such overload"):
+            return f"{failed} evaluating rule: {self._given.get('message') or self._text}"
+        return (
+            f"'{failed}': call arguments did not match a supported operator, function or macro"
+            f" signature for rule: {self._text}"
+        )
 
     def _message_for_env(self, env: dict[str, Any]) -> str:
         if self._message is not None:
