@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from moxwell.api.infra.admission import validation_errors
 from moxwell.api.infra.machine import ProxmoxMachine, ProxmoxMachineSpec
 from moxwell.api.infra.template import Claim
 from moxwell.api.kinds import Resource
@@ -22,7 +23,7 @@ from moxwell.kube.client import Kube
 from moxwell.pve.client import PveWriter
 from moxwell.pve.effects import Effects
 from moxwell.pve.guests import GuestConfig
-from moxwell.pve.ownership import Foreign, Mark
+from moxwell.pve.ownership import Foreign, Mark, user_tags
 from moxwell.pve.steps import (
     AddToHaRule,
     Destroy,
@@ -245,6 +246,20 @@ async def test_a_step_refuses_a_guest_of_another_cluster(step: GuestStep, tagged
     transport = ScriptedTransport(answer)
     with pytest.raises(Foreign):
         await step.perform(PveWriter(transport, Effects(clock=LoopClock())))
+
+
+# ---- tags
+
+
+RESERVED = ("mox-x", "moxc-y", "moxwell-csi-helper", "Moxwell-adopt.a.c", "moxwell")
+
+
+def test_tags_with_a_meaning_are_refused_and_never_written() -> None:
+    spec = ProxmoxMachineSpec(template_id=9000, tags=("web", *RESERVED))
+    obj = ProxmoxMachine(metadata=ObjectMeta(namespace="a", name="m", uid="u"), spec=spec)
+    (error,) = validation_errors(obj)
+    assert all(tag in error for tag in RESERVED)
+    assert user_tags(spec.tags) == ("web",)
 
 
 # ---- admission
