@@ -1,12 +1,13 @@
 """One run of the solver: the state of nodes, claims and topology while pods are placed."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum
+from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING
 
 from moxwell.api.core.nodes import Taint
-from moxwell.scheduling.packing.claim_index import ClaimIndex
+from moxwell.scheduling.packing.claim_index import ClaimIndex, Numbers
 from moxwell.scheduling.packing.claim_order import ClaimOrder
 from moxwell.scheduling.packing.claims import ClaimPlacement, ClaimRules, NewClaim
 from moxwell.scheduling.packing.existing_index import ExistingNodes
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from moxwell.scheduling.packing.solver import Solver
 
 
+_MOST_COMPARED = 256  # claims whose price is compared for a pod, fullest first
+
+
 class PlacementPolicy(Enum):
     """Which of the new node claims that fit a pod joins."""
 
@@ -34,7 +38,7 @@ class PlacementPolicy(Enum):
         "exact"  # Karpenter's: the first, fewest pods first; a new claim only if none fits
     )
     LEAST_INCREASE = "least increase"  # the one whose price grows least, or a new one if cheaper
-    FULLEST = "fullest"  # the one with the most pods
+    FULLEST = "fullest"  # the one with the most pods; a new claim only if none fits
 
 
 def charge(limits: dict[str, int], node: ClusterNode, times: int = 1) -> None:
@@ -148,25 +152,32 @@ class SolverRun:
 
     def _to_best_claim(self, pod: PodDemand, pod_class: PodClass) -> bool:
         """Join the best claim by the policy, unless a new one is cheaper."""
-        order = self._order.sort()
-        best: tuple[tuple[float, int], int, NewClaim, ClaimPlacement] | None = None
+        order = self._order.sort()[::-1]
+        most = 1 if self._policy is PlacementPolicy.FULLEST else _MOST_COMPARED
+        fitting = islice(self._fitting(order, pod_class), most)
+        best = min(fitting, key=lambda f: self._increase(f[1], f[2]), default=None)
+        if best is None or (most > 1 and self._is_dearer_than_new(best[1], best[2], pod_class)):
+            return False
+        place, claim, placement = best
+        self._add(claim, pod, pod_class, placement)
+        self._order.grew(len(order) - 1 - place)
+        return True
+
+    def _fitting(
+        self, order: Numbers, pod_class: PodClass
+    ) -> Iterator[tuple[int, NewClaim, ClaimPlacement]]:
         for place, claim in self._index.candidates(order, pod_class):
             found = self._fit.fit(claim, pod_class, relax_min_values=False)
             if isinstance(found, ClaimPlacement):
-                rank = (self._increase(claim, found), -len(claim.pods))
-                if best is None or rank < best[0]:
-                    best = (rank, place, claim, found)
-        if best is None or best[0][0] > self._price_of_new(pod_class):
-            return False
-        _, place, claim, placement = best
-        self._add(claim, pod, pod_class, placement)
-        self._order.grew(place)
-        return True
+                yield place, claim, found
+
+    def _is_dearer_than_new(
+        self, claim: NewClaim, found: ClaimPlacement, pod_class: PodClass
+    ) -> bool:
+        return self._increase(claim, found) > self._price_of_new(pod_class)
 
     def _increase(self, claim: NewClaim, found: ClaimPlacement) -> float:
-        """How much dearer a claim becomes; no difference counts if the policy is to fill up."""
-        if self._policy is PlacementPolicy.FULLEST:
-            return 0.0
+        """How much dearer a claim becomes."""
         table = claim.template.table
         before = table.cheapest_price(claim.options, claim.requirements)
         return round(table.cheapest_price(found.options, found.requirements) - before, 9)
