@@ -2,6 +2,7 @@
 ``/cluster/replication``: stores and checks replication jobs; only ZFS volumes can be replicated.
 """
 
+import copy
 import re
 from typing import Any
 
@@ -13,6 +14,7 @@ from moxwell.lab.proxmox.route import ApiRoute
 from moxwell.lab.proxmox.route_permissions import anyone, perm
 from moxwell.lab.proxmox.state import Row, SimGuest
 
+_PERIOD = 900  # seconds of the default schedule
 _DISK = re.compile(r"^(scsi|virtio|sata|ide|efidisk|tpmstate|mp|rootfs)\d*$")
 
 
@@ -89,7 +91,11 @@ def update_job(call: PveCall) -> None:
 def delete_job(call: PveCall) -> None:
     if call.get("keep") and call.get("force"):
         raise param_error({"keep": "conflicts with parameter 'force'"})
-    del call.region.replication[_find(call, "no such job '{}'")]
+    ident = _find(call, "no such job '{}'")
+    if not call.get("keep"):
+        _delete_copies(call, ident)
+    call.runtime.module_data.get("replicated", {}).pop(ident, None)
+    del call.region.replication[ident]
 
 
 def node_jobs(call: PveCall) -> list[Row]:
@@ -99,10 +105,43 @@ def node_jobs(call: PveCall) -> list[Row]:
 
 
 def _state(call: PveCall, row: Row) -> Row:
-    """The state of a job; its last run is the last scheduled time."""
+    """The state of a job, after the run that was due."""
     now = int(call.now())
-    state: dict[str, Any] = {"last_sync": now - now % 900, "last_try": now - now % 900}
-    return row | state | {"next_sync": now - now % 900 + 900, "fail_count": 0, "duration": 1.0}
+    due = now - now % _PERIOD
+    last = synchronize(call, row["id"], due)
+    state: dict[str, Any] = {"last_sync": last, "last_try": last}
+    return row | state | {"next_sync": due + _PERIOD, "fail_count": 0, "duration": 1.0}
+
+
+def synchronize(call: PveCall, ident: str, when: int) -> int:
+    """Copy the volumes of a guest to the target unless a copy is that new; returns its time."""
+    region, copied = call.region, call.runtime.module_data.setdefault("replicated", {})
+    job = region.replication[ident]
+    guest = region.guests.get(job["guest"])
+    if guest is None or job.get("disable") or copied.get(ident, 0) >= when:
+        return int(copied.get(ident, 0))
+    for volid in _volumes(call, guest):
+        name, _, rest = volid.partition(":")
+        volumes = region.storages[name].volumes
+        source = volumes.get(guest.node, {}).get(rest)
+        if source is not None and not region.storages[name].shared:
+            volumes.setdefault(job["target"], {})[rest] = copy.copy(source)
+    copied[ident] = when
+    return when
+
+
+def _volumes(call: PveCall, guest: SimGuest) -> list[str]:
+    return [str(guest.conf[key]).partition(",")[0] for key in replicatable(call, guest)]
+
+
+def _delete_copies(call: PveCall, ident: str) -> None:
+    region = call.region
+    job = region.replication[ident]
+    guest = region.guests.get(job["guest"])
+    for volid in _volumes(call, guest) if guest is not None else ():
+        name, _, rest = volid.partition(":")
+        if not region.storages[name].shared:
+            region.storages[name].volumes.get(job["target"], {}).pop(rest, None)
 
 
 def index(call: PveCall) -> list[Row]:
@@ -119,7 +158,7 @@ def job_log(call: PveCall) -> list[Row]:
 
 
 def schedule_now(call: PveCall) -> None:
-    _find(call)
+    synchronize(call, _find(call), int(call.now()))
 
 
 _MAY = perm("/storage", "Datastore.Allocate")

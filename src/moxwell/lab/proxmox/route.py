@@ -2,8 +2,8 @@
 Endpoints as data: method, path template, parameters, permission check and handler.
 
 Each endpoint module has ``ROUTES``, whose parameters come from the API schema; :class:`RouteTable`
-finds the route of a request. Path placeholders are verified like other parameters. A ``Param`` under the key ``net[n]`` declares the
-indexed parameters net0 to net31.
+finds the route of a request. Path placeholders are verified like other parameters. A ``Param``
+under the key ``net[n]`` declares the indexed parameters net0 to net31.
 """
 
 import re

@@ -29,6 +29,7 @@ class RegionPace:
     refusal: float = 3.0  # delay before a 401
     agent_timeout: float = 3.0  # timeout of guest agent commands
     file_lock: float = 10.0  # timeout of lock files
+    cleanup: float = 0.0  # how long qmeventd holds the lock file of a VM that stopped
 
 
 @dataclass(slots=True)

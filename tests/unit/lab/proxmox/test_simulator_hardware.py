@@ -7,6 +7,7 @@ import pytest
 from moxwell.errors import Invalid
 from moxwell.lab.proxmox import chaos
 from moxwell.lab.proxmox.section_config import SectionType
+from moxwell.lab.proxmox.world import read_world
 from support.simulator_session import SimulatorSession, run_session
 
 GPU = {"vendor": "0x10de", "device": "0x2684", "class": "0x030000", "iommugroup": 12}
@@ -169,3 +170,68 @@ def test_sections(config: dict[str, Any], create: bool, message: str | None) -> 
 def test_options_that_cannot_be_deleted(name: str, message: str) -> None:
     with pytest.raises(Exception, match=message):
         SectionType.of("a", "b", "b").delete({}, {}, [name])
+
+
+def test_snapshots_on_lvm_need_a_volume_chain() -> None:
+    async def body(sim: SimulatorSession) -> None:
+        path, snapshot = "/nodes/n1/qemu/100", {"snapname": "s1"}
+        assert (await sim.vm(scsi0="thick:1"))["scsi0"] == "thick:vm-100-disk-0,size=1G"
+        refused = await sim.run_task("POST", f"{path}/snapshot", **snapshot)
+        assert refused.status == "snapshot feature is not available"
+        sim.region.storages["thick"].options["snapshot-as-volume-chain"] = 1
+        assert (await sim.put(f"{path}/config", scsi1="thick:1")).status == 200
+        assert (await sim.config())["scsi1"] == "thick:vm-100-disk-1.qcow2,size=1G"
+        assert (await sim.put(f"{path}/config", delete="scsi0")).status == 200
+        for name in ("s1", "s2"):
+            ended = await sim.run_task("POST", f"{path}/snapshot", snapname=name)
+            assert ended.status == "OK"
+        late = await sim.run_task("POST", f"{path}/snapshot/s1/rollback")
+        assert late.status.startswith("can't rollback, 's1' is not most recent snapshot")
+        assert (await sim.run_task("POST", f"{path}/snapshot/s2/rollback")).status == "OK"
+
+    run_session(body, "9.2.11")
+
+
+def test_the_cleanup_of_a_stopped_guest_can_come_late() -> None:
+    async def body(sim: SimulatorSession) -> None:
+        sim.region.pace.cleanup = 20
+        await sim.vm()
+        for verb in ("start", "stop"):
+            ended = await sim.run_task("POST", f"/nodes/n1/qemu/100/status/{verb}")
+            assert ended.status == "OK"
+        await sim.clock.sleep(0.1)
+        answer = await sim.put("/nodes/n1/qemu/100/config", cores="2")
+        assert answer.message.endswith("lock-100.conf' - got timeout")
+        await sim.clock.sleep(20)
+        assert (await sim.put("/nodes/n1/qemu/100/config", cores="2")).status == 200
+
+    run_session(body, "9.2.11")
+
+
+def test_replication_keeps_a_copy_on_the_target() -> None:
+    async def body(sim: SimulatorSession) -> None:
+        await sim.vm(scsi0="tank:1")
+        job = {"id": "100-0", "target": "n2", "type": "local"}
+        assert (await sim.post("/cluster/replication", **job)).status == 200
+        content = "/nodes/n2/storage/tank/content"
+        assert await sim.get(content) == []
+        assert (await sim.post("/nodes/n1/replication/100-0/schedule_now")).status == 200
+        assert [row["volid"] for row in await sim.get(content)] == ["tank:vm-100-disk-0"]
+        assert (await sim.request("DELETE", "/cluster/replication/100-0")).status == 200
+        assert await sim.get(content) == []
+
+    run_session(body, "9.2.11")
+
+
+def test_numbers_of_a_world_file_are_served_as_proxmox_does() -> None:
+    text = """
+regions:
+  - name: r
+    version: 9.2.11
+    nodes: [{name: n1}]
+    storages: [{storage: local, type: dir, path: /v}]
+    guests: [{vmid: 100, config: {agent: 1, cores: 2, cpulimit: 1.5, onboot: true, memory: 64}}]
+"""
+    conf = read_world(text, "test", 0.0)["r"].guests[100].conf
+    found = {key: conf[key] for key in ("agent", "cores", "cpulimit", "onboot", "memory")}
+    assert found == {"agent": "1", "cores": 2, "cpulimit": "1.5", "onboot": 1, "memory": "64"}

@@ -11,6 +11,7 @@ from moxwell.lab.proxmox.qemu import identity, start, vmstate
 from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.state import Conf, Row, SimGuest, SimSnapshot
 from moxwell.lab.proxmox.tasks import WorkerContext
+from moxwell.lab.proxmox.volumes import names
 
 _NOT_KEPT = frozenset(
     words("snapstate snaptime vmstate lock digest description runningmachine runningcpu")
@@ -247,10 +248,11 @@ async def _rollback(call: PveCall, guest: SimGuest, name: str) -> None:
 
 
 def _check_order(call: PveCall, snap: SimSnapshot) -> None:
-    """ZFS can roll back only to the newest snapshot."""
+    """ZFS and volume chains can roll back only to the newest snapshot."""
     store = files.volume_store(call)
     for _, volid in volumes_of(snap.conf):
         volume = store.find(volid)
-        kind = store.get_storage(volid.partition(":")[0]).type
-        if volume is not None and kind == "zfspool" and volume.snapshots[-1:] != [snap.name]:
+        storage = store.get_storage(volid.partition(":")[0])
+        newest = storage.type == "zfspool" or names.has_volume_chain(storage)
+        if volume is not None and newest and volume.snapshots[-1:] != [snap.name]:
             raise die(f"can't rollback, '{snap.name}' is not most recent snapshot on '{volid}'")

@@ -84,7 +84,19 @@ async def mark_stopped(runtime: RegionRuntime, guest: SimGuest) -> None:
     for key in [k for k in guest.special if k.startswith(("unattached:", "pci:"))]:
         del guest.special[key]
     runtime.mark_changed(guest.vmid)
+    if guest.kind == "qemu" and runtime.region.pace.cleanup > 0:
+        runtime.run_in_background(_clean_up(runtime, guest.vmid))
     await runtime.guest_os.stopped(runtime.region.name, guest.vmid)
+
+
+async def _clean_up(runtime: RegionRuntime, vmid: int) -> None:
+    """``qm cleanup``, which qmeventd starts: it holds the lock file when a start may follow."""
+    seconds = runtime.region.pace.cleanup
+    try:
+        async with runtime.locks.hold("qemu", vmid, runtime.region.pace.file_lock):
+            await runtime.clock.sleep(seconds)
+    except PveException:
+        return  # another task holds the lock file; the next stop cleans up
 
 
 def guest_vm(runtime: RegionRuntime, guest: SimGuest) -> GuestVm:

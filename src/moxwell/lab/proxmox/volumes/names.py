@@ -133,8 +133,14 @@ def parse_name(storage: SimStorage, name: str) -> VolumeName:
         match[1] or None,
         int(match[2]) if match[2] else None,
         sort in ("base", "basevol"),
-        "subvol" if sort in ("subvol", "basevol") else "raw",
+        _block_format(storage, sort, name),
     )
+
+
+def _block_format(storage: SimStorage, sort: str, name: str) -> str:
+    if sort in ("subvol", "basevol"):
+        return "subvol"
+    return "qcow2" if storage.type == "lvm" and name.endswith(".qcow2") else "raw"
 
 
 def _parse_path(name: str) -> VolumeName:
@@ -196,6 +202,8 @@ def has_feature(storage: SimStorage, feature: str, name: str, snapshot: str | No
     """Whether the storage supports a feature for the volume or one of its snapshots."""
     parsed = parse_name(storage, name)
     key = "snap" if snapshot else "base" if parsed.is_base else "current"
+    if storage.type == "lvm" and parsed.format == "qcow2" and feature == "snapshot":
+        return key == "current" and has_volume_chain(storage)
     if not has_path(storage):
         return key in _FEATURES.get(storage.type, {}).get(feature, "").split()
     states, forms = _FILE_FEATURES.get(feature, ("", ()))
@@ -209,10 +217,15 @@ def has_feature(storage: SimStorage, feature: str, name: str, snapshot: str | No
 LINSTOR_NAME = re.compile(r"pm-[0-9a-f]{8}_\d+|vm-\d+-(disk-\d+|(state|pvc|fleece)-.+|cloudinit)")
 
 
+def has_volume_chain(storage: SimStorage) -> bool:
+    """Whether snapshots are volumes in a chain (PVE 9, qcow2 on LVM or directories)."""
+    return bool(storage.options.get("snapshot-as-volume-chain"))
+
+
 def default_format(storage: SimStorage) -> str:
     if has_path(storage):
         return str(storage.options.get("format", "raw"))
-    return "raw"
+    return "qcow2" if storage.type == "lvm" and has_volume_chain(storage) else "raw"
 
 
 def base_of(parsed: VolumeName) -> VolumeName | None:

@@ -125,7 +125,9 @@ class VolumeStore:
         return file
 
     def _block_name(self, storage: SimStorage, vmid: int, form: str, file: str | None) -> str:
-        if form not in ("raw", "subvol") or (form == "subvol" and storage.type != "zfspool"):
+        chained = storage.type == "lvm" and names.has_volume_chain(storage)
+        allowed = {"raw"} | ({"subvol"} if storage.type == "zfspool" else set())
+        if form not in (allowed | {"qcow2"} if chained else allowed):
             raise die(f"unsupported format '{form}'")
         if storage.type == "drbd":
             return self._linstor_name(storage, vmid, file)
@@ -171,7 +173,7 @@ class VolumeStore:
             if "-disk-" in name.rpartition("/")[2]
         }
         lead = "subvol" if form == "subvol" else "vm"
-        tail = f".{form}" if names.has_path(storage) else ""
+        tail = f".{form}" if names.has_path(storage) or form == "qcow2" else ""
         for number in range(256):
             if f"{vmid}-disk-{number}" not in taken:
                 return f"{lead}-{vmid}-disk-{number}{tail}"
