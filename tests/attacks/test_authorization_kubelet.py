@@ -4,6 +4,7 @@ import base64
 import random
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from moxwell.embedded.apiserver.auth import bootstrap
 from moxwell.embedded.apiserver.auth.node_graph import NodeGraph
 from moxwell.embedded.apiserver.auth.node_restriction import is_forbidden_label
 from moxwell.embedded.apiserver.server import EmbeddedApiServer
+from moxwell.embedded.apiserver.storage.settings import StorageSettings
 from moxwell.embedded.controllermanager.csrapprover.plan import denial
 from moxwell.embedded.controllermanager.csrsigner.plan import ObservedRequest, next_move
 from moxwell.runtime.move import Done
@@ -25,6 +27,7 @@ from moxwell.testing.loop import LoopClock, run_virtual
 
 CORE = "/api/v1/namespaces/default"
 CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+GENEROUS = 100 << 20
 GROUPS = ("system:nodes", "system:authenticated")
 KUBELET = UserInfo(name="system:node:n1", groups=GROUPS)
 Story = Callable[[ApiClient, ApiClient], Awaitable[None]]
@@ -213,6 +216,26 @@ def test_the_binding_of_earlier_versions_loses_the_kubelets() -> None:
     changed = bootstrap.reconciled({**default, "subjects": [subject]}, default)
     assert changed is not None
     assert "subjects" not in changed
+
+
+def test_the_default_roles_are_completed_below_the_quota_only(tmp_path: Path) -> None:
+    """A database of an earlier version that is full is served; its roles change later."""
+
+    async def served(quota: int) -> list[Any]:
+        limits = StorageSettings(quota_bytes=quota)
+        async with EmbeddedApiServer(
+            path=tmp_path / "db", clock=LoopClock(), storage=limits
+        ) as server:
+            api = ApiClient(server)
+            path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/system:node"
+            if quota == GENEROUS:
+                subject = {"kind": "Group", "name": "system:nodes", "apiGroup": bootstrap.GROUP}
+                await api("PATCH", path, {"subjects": [subject]}, kind=MERGE)
+            return (await api("GET", path)).object.get("subjects") or []
+
+    assert len(run_virtual(served(GENEROUS))) == 1
+    assert len(run_virtual(served(1_000))) == 1
+    assert run_virtual(served(GENEROUS - 1)) == []
 
 
 # Properties

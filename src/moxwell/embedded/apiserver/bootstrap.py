@@ -2,8 +2,15 @@
 
 from typing import Any
 
+import structlog
+
+from moxwell.embedded.apiserver import status_errors
 from moxwell.embedded.apiserver.auth import bootstrap as access
 from moxwell.embedded.apiserver.core import ServerContext
+from moxwell.embedded.apiserver.object_cache import ObjectRecord
+from moxwell.embedded.apiserver.resources import ServedResource
+
+log = structlog.get_logger(__name__)
 
 Object = dict[str, Any]
 NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
@@ -40,9 +47,19 @@ def ensure(core: ServerContext) -> None:
         if resource is None:
             continue
         record = core.cache.find_staged(group_resource, key)
-        if record is None:
-            core.create(resource, obj)
-        elif group_resource in (access.ROLES, access.BINDINGS):
-            changed = access.reconciled(record.object(), obj)
-            if changed is not None:
-                core.put(resource, changed, record)
+        try:
+            _ensure(core, resource, obj, record)
+        except status_errors.StatusError as error:  # a database above its quota still serves
+            shown = f"{group_resource}/{key}"
+            log.warning("default object not stored", object=shown, error=str(error))
+
+
+def _ensure(
+    core: ServerContext, resource: ServedResource, obj: Object, record: ObjectRecord | None
+) -> None:
+    if record is None:
+        core.create(resource, obj)
+    elif resource.group_resource in (access.ROLES, access.BINDINGS):
+        changed = access.reconciled(record.object(), obj)
+        if changed is not None:
+            core.put(resource, changed, record)
