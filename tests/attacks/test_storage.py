@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from moxwell.api.requests import Request, UserInfo
+from moxwell.embedded.apiserver.encryption.envelope import open_encryption
 from moxwell.embedded.apiserver.revision_log import LoadedLog, RevisionLog
 from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.embedded.apiserver.storage import backup, repair, restore
@@ -318,6 +319,28 @@ def test_above_the_quota_writes_fail_as_with_etcd_and_deletions_make_room(tmp_pa
                 assert (await api.delete(f"{CM}/c{number}")).status == 200
             assert (await api.get("/moxwell/storage")).object["alarms"] == []
             assert (await api.post(CM, configmap("again"))).status == 201
+
+    run_virtual(story())
+
+
+def test_a_server_above_its_quota_starts_and_serves(tmp_path: Path) -> None:
+    """With objects that an earlier version stored as plain text and that would be stored again."""
+
+    async def story() -> None:
+        path, limits = tmp_path / "db", StorageSettings(quota_bytes=2_000_000)
+        async with EmbeddedApiServer(path=path, clock=LoopClock(), storage=limits) as server:
+            api, count = ApiClient(server), 0
+            await api.post("/api/v1/namespaces/default/secrets", secret("other"))
+            while (await api.post(CM, configmap(f"c{count}", k="v" * 50_000))).status == 201:
+                count += 1
+        keys = open_encryption(tmp_path / "keys", LoopClock().now())
+        async with EmbeddedApiServer(
+            path=path, clock=LoopClock(), storage=limits, encryption=keys
+        ) as server:
+            api = ApiClient(server)
+            assert (await api.get("/moxwell/storage")).object["alarms"] == ["NOSPACE"]
+            assert (await api.get("/api/v1/namespaces/default/secrets/other")).status == 200
+            assert (await api.delete(f"{CM}/c0")).status == 200
 
     run_virtual(story())
 

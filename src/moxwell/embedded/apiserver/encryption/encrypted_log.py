@@ -65,8 +65,14 @@ def open_log(
 
 
 def rewrite(core: ServerContext, log: RevisionLog | None) -> int:
-    """Stage every object whose row is plain text or has an older key; returns how many."""
+    """
+    Stage every object whose row is plain text or has an older key; returns how many.
+
+    A database above its quota accepts no writes; the next start below it stores them again.
+    """
     done = 0
+    if log is None or log.usage.alarm:
+        return done
     for group_resource, key in log.outdated() if isinstance(log, EncryptedLog) else ():
         resource, record = core.registry.hub(group_resource), core.cache.find(group_resource, key)
         if resource is not None and record is not None:
