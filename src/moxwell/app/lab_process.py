@@ -59,10 +59,10 @@ class LabRegions(msgspec.Struct, frozen=True):
         )
 
 
-class LabNotStarted(Unreachable):
+class LabUnavailable(Unreachable):
     """The process of the lab does not answer."""
 
-    reason = "LabNotStarted"
+    reason = "LabUnavailable"
 
 
 class LabProcess:
@@ -95,7 +95,7 @@ class LabProcess:
             state = self._supervisor.state(self._key)
             if state.restarts or self._clock.monotonic() > deadline:
                 await self.stop()
-                raise LabNotStarted(f"the lab did not start: {state.message}")
+                raise LabUnavailable(f"the lab did not start: {state.message}")
             await self._clock.sleep(POLL_SECONDS)
         return self.regions().configs()
 

@@ -39,7 +39,7 @@ class Exited:
     seconds: float
     restarts: int
     failures: int  # in a row, including this one
-    stopping: bool  # it was told to end
+    stopping: bool  # it has received the signal to end
 
 
 def restart_after(exited: Exited) -> float | None:

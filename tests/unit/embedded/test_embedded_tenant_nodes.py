@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from moxwell.embedded.clusterapi.machine.tenant_nodes import KEPT_TENANTS, TenantNodes
+from moxwell.embedded.clusterapi.machine.tenant_nodes import KEPT_TENANTS, SharedNodeLists
 from moxwell.runtime.key import Key
 from moxwell.testing.loop import LoopClock, run_virtual
 
@@ -26,7 +26,7 @@ class CountedTenant:
 
 def test_many_machines_cause_one_list_and_a_new_node_is_found_seconds_later() -> None:
     async def story() -> None:
-        nodes, one, other = TenantNodes(LoopClock()), CountedTenant("p1"), CountedTenant("p2")
+        nodes, one, other = SharedNodeLists(LoopClock()), CountedTenant("p1"), CountedTenant("p2")
         a: Any = one
         b: Any = other
         found = await asyncio.gather(*(nodes.find(A, a, "p1") for _ in range(50)))
@@ -48,7 +48,7 @@ def test_many_machines_cause_one_list_and_a_new_node_is_found_seconds_later() ->
 
 def test_deleted_tenants_are_forgotten() -> None:
     async def story() -> None:
-        nodes = TenantNodes(LoopClock())
+        nodes = SharedNodeLists(LoopClock())
         first: Any = CountedTenant("p")
         await nodes.find(A, first, "p")
         for number in range(KEPT_TENANTS):

@@ -15,7 +15,7 @@ from moxwell.embedded.clusterapi.machine.plan import (
     next_move,
 )
 from moxwell.embedded.clusterapi.machine.see import see_machine
-from moxwell.embedded.clusterapi.machine.tenant_nodes import TenantNodes
+from moxwell.embedded.clusterapi.machine.tenant_nodes import SharedNodeLists
 from moxwell.embedded.clusterapi.machines import owner_machine
 from moxwell.embedded.clusterapi.references import ReferenceResolver
 from moxwell.embedded.controllermanager.resources import NODES
@@ -45,7 +45,7 @@ class MachineController(Reconciler[Machine, ObservedMachine, MachineMove, Machin
         parts: Sequence[Any],
     ) -> None:
         self._kube, self._resolver, self._tenants, self._clock = kube, resolver, tenants, clock
-        self._nodes = TenantNodes(clock)
+        self._nodes = SharedNodeLists(clock)
         self.watches: Sequence[Watch] = tuple(
             Watch(part, owner_machine, delay=PART_DELAY_SECONDS) for part in parts
         )

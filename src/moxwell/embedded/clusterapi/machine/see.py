@@ -6,7 +6,7 @@ from typing import Any
 
 from moxwell.api.capi.core import Cluster, Machine
 from moxwell.embedded.clusterapi.machine.plan import NODE_NAME, ObservedMachine, tenant_key
-from moxwell.embedded.clusterapi.machine.tenant_nodes import TenantNodes
+from moxwell.embedded.clusterapi.machine.tenant_nodes import SharedNodeLists
 from moxwell.embedded.clusterapi.references import ReferencedObject, ReferenceResolver
 from moxwell.embedded.controllermanager.resources import NODES, PODS, VOLUME_ATTACHMENTS
 from moxwell.errors import MoxwellError
@@ -22,7 +22,7 @@ async def see_machine(
     reader: Reader,
     resolver: ReferenceResolver,
     find_tenant: FindTenant,
-    nodes: TenantNodes,
+    nodes: SharedNodeLists,
     now: datetime,
 ) -> ObservedMachine:
     """The parts of a Machine; a tenant that does not answer is reported, not raised."""
@@ -54,7 +54,10 @@ async def see_machine(
 
 
 async def _node(
-    tenant: Reader, nodes: TenantNodes, machine: Machine, infrastructure: ReferencedObject | None
+    tenant: Reader,
+    nodes: SharedNodeLists,
+    machine: Machine,
+    infrastructure: ReferencedObject | None,
 ) -> Json | None:
     """The recorded node, or the one with the Machine's provider ID."""
     recorded = machine.metadata.annotations.get(NODE_NAME, "")

@@ -31,7 +31,7 @@ class NodeList:
     by_provider_id: Mapping[str, Json] = field(repr=False)
 
 
-class TenantNodes:
+class SharedNodeLists:
     """Remembers the last list of each tenant."""
 
     def __init__(self, clock: Clock) -> None:
