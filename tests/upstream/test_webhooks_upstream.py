@@ -194,7 +194,8 @@ def of(manifest: Json) -> Resource:
     group, _, version = manifest["apiVersion"].rpartition("/")
     kind = manifest["kind"]
     spaced = "namespace" in manifest["metadata"]
-    return Resource(group, version, kind.lower() + "s", kind, spaced)
+    plural = kind.lower().removesuffix("y") + ("ies" if kind.endswith("y") else "s")
+    return Resource(group, version, plural, kind, spaced)
 
 
 def connect(path: Path | str) -> KubeTransport:
@@ -540,6 +541,126 @@ async def until_served(kube: Kube, clock: Hasty, bundle: bytes) -> None:
         except ApiServerAnswer:
             good = 0
         await asyncio.sleep(0.1)
+
+
+# ---- claims and grants
+
+
+CLAIM = {"host": "pve1", "uuid": "99999999-1111-4222-8333-444444444444"}
+RBAC = "rbac.authorization.k8s.io"
+
+
+def rights(kind: str, user: str) -> list[Json]:
+    """All rights of a user: in the namespace default (Role) or everywhere (ClusterRole)."""
+    meta = {"name": user} | ({"namespace": "default"} if kind == "Role" else {})
+    head = {"apiVersion": f"{RBAC}/v1", "metadata": meta}
+    every = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
+    return [
+        {**head, "kind": kind, "rules": every},
+        {
+            **head,
+            "kind": f"{kind}Binding",
+            "roleRef": {"apiGroup": RBAC, "kind": kind, "name": user},
+            "subjects": [{"apiGroup": RBAC, "kind": "User", "name": user}],
+        },
+    ]
+
+
+async def until_denied(kube: Kube, obj: Json) -> None:
+    """Until the policy is in force; the apiserver compiles it some time after it is created."""
+    found = ""
+    while not found:
+        await asyncio.sleep(0.1)
+        try:
+            await kube.create(obj, resource_of(version="v1beta2"), dry_run=True)
+        except ApiServerAnswer as answer:
+            found = str(answer)
+    assert "spec.claim is written by the controller" in found
+
+
+async def test_only_who_may_claim_writes_claims(
+    stage: tuple[Kube, Hasty], plane: ControlPlane
+) -> None:
+    admin, _ = stage
+    machines = resource_of(version="v1beta2")
+    for manifest in [*rights("Role", "tina"), *rights("ClusterRole", "olga")]:
+        await admin.apply(manifest, of(manifest), force=True)
+    async with (
+        connect(plane.kubeconfig_for("tina", "system:authenticated")) as one,
+        connect(plane.kubeconfig_for("olga", "system:authenticated")) as two,
+        connect(plane.kubeconfig_for(ACCOUNT, "system:authenticated")) as three,
+    ):
+        tina, olga, ours = Kube(one), Kube(two), Kube(three)
+        with_claim = tree("ProxmoxMachine", "v1beta2", "claimed")
+        with_claim["spec"] = {**with_claim["spec"], "claim": CLAIM}
+        await until_denied(tina, with_claim)
+        await tina.create(tree("ProxmoxMachine", "v1beta2", "claimed"), machines)
+        change = {"spec": {"claim": CLAIM}}
+        with pytest.raises(ApiServerAnswer, match="written by the controller"):
+            await tina.merge(machines, "claimed", change, "default")
+        await ours.merge(machines, "claimed", change, "default")
+        await tina.merge(machines, "claimed", {"metadata": {"labels": {"a": "b"}}}, "default")
+        with pytest.raises(ApiServerAnswer, match="written by the controller"):
+            await tina.merge(machines, "claimed", {"spec": {"claim": None}}, "default")
+        await tina.delete(machines, "claimed", "default")
+        await olga.create({**with_claim, "metadata": {**with_claim["metadata"], "name": "moved"}},
+                          machines)  # fmt: skip
+        await olga.delete(machines, "moved", "default")
+
+
+async def test_a_secret_of_another_namespace_needs_a_grant(stage: tuple[Kube, Hasty]) -> None:
+    kube, clock = stage
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "vault"}}
+    await kube.apply(space, of(space), force=True)
+    values = {"url": "https://127.0.0.1:1", "token": "a@pve!b", "secret": "c"}
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "s", "namespace": "vault"},
+        "stringData": values,
+    }
+    await kube.create(secret, of(secret))
+    cluster = {
+        "apiVersion": "cluster.x-k8s.io/v1beta2",
+        "kind": "Cluster",
+        "metadata": {"name": "granted", "namespace": "default"},
+        "spec": {
+            "infrastructureRef": {"apiGroup": GROUP, "kind": "ProxmoxCluster", "name": "granted"}
+        },
+    }
+    made = await kube.create(cluster, of(cluster))
+    owner = {
+        "apiVersion": cluster["apiVersion"],
+        "kind": "Cluster",
+        "name": "granted",
+        "uid": made["metadata"]["uid"],
+    }
+    body = tree("ProxmoxCluster", "v1beta2", "granted")
+    body["metadata"] = {"name": "granted", "namespace": "default", "ownerReferences": [owner]}
+    body["spec"] = {**CLUSTER, "credentialsRef": {"name": "s", "namespace": "vault"}}
+    await kube.create(body, resource_of("ProxmoxCluster", "v1beta2"))
+    await until_reason(kube, clock, "RefNotPermitted", present=True)
+    held = await kube.get(SECRETS, "s", "vault")
+    assert not held["metadata"].get("finalizers")
+    source = {"group": GROUP, "kind": "ProxmoxCluster", "namespace": "default"}
+    grant = {
+        "apiVersion": "gateway.networking.k8s.io/v1beta1",
+        "kind": "ReferenceGrant",
+        "metadata": {"name": "g", "namespace": "vault"},
+        "spec": {"from": [source], "to": [{"group": "", "kind": "Secret", "name": "s"}]},
+    }
+    await kube.create(grant, of(grant))
+    await until_reason(kube, clock, "RefNotPermitted", present=False)
+
+
+async def until_reason(kube: Kube, clock: Hasty, reason: str, *, present: bool) -> None:
+    while True:
+        found = await read(kube, "ProxmoxCluster", "v1beta2", "granted")
+        conditions = found.get("status", {}).get("conditions") or []
+        if conditions and any(c["reason"] == reason for c in conditions) is present:
+            return
+        clock.poke()
+        await asyncio.sleep(0.2)
 
 
 async def test_a_bundle_that_somebody_removes_comes_back(stage: tuple[Kube, Hasty]) -> None:
