@@ -10,9 +10,10 @@ import json
 import logging
 import os
 from collections.abc import Mapping
+from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 MAX_BYTES = 100 << 20
 KEEP = 10
@@ -23,7 +24,7 @@ class _PrivateFileHandler(RotatingFileHandler):
 
     lost = 0
 
-    def _open(self) -> IO[Any]:
+    def _open(self) -> TextIOWrapper:
         Path(self.baseFilename).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         os.close(os.open(self.baseFilename, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600))
         return super()._open()

@@ -27,7 +27,7 @@ _KEY_BYTES = 32
 class KeyFileInvalid(Invalid):
     """The key file cannot be used."""
 
-    reason = "EncryptionKeysInvalid"
+    reason = "InvalidKeyFile"
 
 
 @dataclass(frozen=True, slots=True)
