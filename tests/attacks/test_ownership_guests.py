@@ -75,7 +75,8 @@ def test_a_stranger_is_neither_adopted_nor_destroyed_by_its_uuid() -> None:
             guest.conf |= {"smbios1": f"uuid={UUID}", "tags": "db;moxwell-adopt.default.other"}
             guest.running = True
             before = dict(guest.conf)
-            where = {"region": "north", "virtualMachineID": 120, "providerID": f"proxmox://{UUID}"}
+            where: dict[str, Any] = {"region": "north", "virtualMachineID": 120}
+            where["providerID"] = f"proxmox://{UUID}"
             await apply_machine(env, "m", templateID=9000, **where)
             refused = await env.until("m", lambda m: reason(m) == "NotOurs")
             assert refused.spec.claim is None
@@ -96,7 +97,7 @@ def test_a_copied_claim_destroys_nothing() -> None:
             assert victim.spec.claim is not None
             before = dict(env.region("north").guests[victim.spec.virtual_machine_id or 0].conf)
             await apply_cluster(env, "evil")
-            copy = {
+            copy: dict[str, Any] = {
                 "region": "north",
                 "virtualMachineID": victim.spec.virtual_machine_id,
                 "claim": {"host": victim.spec.claim.host, "uuid": victim.spec.claim.uuid},

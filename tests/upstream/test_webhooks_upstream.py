@@ -620,7 +620,7 @@ async def test_a_secret_of_another_namespace_needs_a_grant(stage: tuple[Kube, Ha
         "stringData": values,
     }
     await kube.create(secret, of(secret))
-    cluster = {
+    cluster: Json = {
         "apiVersion": "cluster.x-k8s.io/v1beta2",
         "kind": "Cluster",
         "metadata": {"name": "granted", "namespace": "default"},
