@@ -402,7 +402,10 @@ def test_a_machine_made_by_capmox_is_adopted_by_its_uuid_and_a_tag() -> None:
         await apply_cluster(env, providerIDFormat="UUID")
         env.chaos("north", "take-vmid", vmid=120, name="m", node="pve2")
         guest = env.region("north").guests[120]
-        guest.conf |= {"smbios1": f"uuid={uuid}", "tags": "ip_net0_10.0.0.9;moxwell-adopt.default.c"}
+        guest.conf |= {
+            "smbios1": f"uuid={uuid}",
+            "tags": "ip_net0_10.0.0.9;moxwell-adopt.default.c",
+        }
         guest.running = True
         await apply_machine(
             env,

@@ -29,7 +29,9 @@ def test_an_orphaned_guest_is_counted_and_reported_but_not_deleted() -> None:
             await asyncio.sleep(1500)
             assert (counted(life, "north"), counted(life, "south")) == (1, 0)
             assert guest.running
-            list_findings = actions.make(env.kube, life.infra, life.regions, clock=env.clock)["health"]
+            list_findings = actions.make(env.kube, life.infra, life.regions, clock=env.clock)[
+                "health"
+            ]
             found = [row["what"] for row in (await list_findings({}))["rows"]]
             expected = f"region north: guest {vmid} on {guest.node} has no ProxmoxMachine"
             assert expected in found

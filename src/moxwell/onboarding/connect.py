@@ -71,7 +71,7 @@ async def _secret(
 ) -> SecretValue | None:
     """Make the access; None if the token exists and its secret is in the configuration."""
     effects = Effects(PrintedAudit())
-    secret = await access.make_access(transport, effects, request, lambda c: say(_told(c)))
+    secret = await access.make_access(transport, effects, request, lambda c: say(_line(c)))
     if secret is not None:
         return secret
     if region in config_file.known_regions(path):
@@ -81,7 +81,7 @@ async def _secret(
     return await access.renew_token(transport, effects, request)
 
 
-def _told(change: AccessChange) -> str:
+def _line(change: AccessChange) -> str:
     if change.path:
         return f"  {change.role} for {change.name} on {change.path}"
     return f"  {change.kind} {change.name}"

@@ -139,7 +139,9 @@ def configure(
             structlog.processors.StackInfoRenderer(),
             *last,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(stdlib_logging.getLevelName(level.upper())),
+        wrapper_class=structlog.make_filtering_bound_logger(
+            stdlib_logging.getLevelName(level.upper())
+        ),
         logger_factory=structlog.PrintLoggerFactory(cast(TextIO, LossyStream(out))),
         cache_logger_on_first_use=False,
     )

@@ -389,14 +389,9 @@ def _no_status(old: Json, new: Json) -> Json:
 
 
 def _named(resource_path: ResourcePath, obj: Json) -> ResourcePath:
-    meta = obj["metadata"]
-    return ResourcePath(
-        resource_path.group,
-        resource_path.version,
-        resource_path.plural,
-        meta.get("namespace", ""),
-        meta["name"],
-    )
+    meta, path = obj["metadata"], resource_path
+    where = (path.group, path.version, path.plural)
+    return ResourcePath(*where, meta.get("namespace", ""), meta["name"])
 
 
 def _json(code: int, body: Json) -> Response:

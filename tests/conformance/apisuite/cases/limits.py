@@ -48,7 +48,9 @@ CASES = [
     case("deep merge patch", post(CM, cm("a")), patch(MERGE, f"{CM}/a", '{"x":' + DEEP + "}")),
     case("deep JSON patch", post(CM, cm("a")), patch(JSON_PATCH, f"{CM}/a", DEEP)),
     case("aliases", post(REVIEWS, BOMB, headers=YAML)),
-    case("an alias", post(CM, "metadata: {name: aliased}\ndata: {a: &x '1', b: *x}\n", headers=YAML)),
+    case(
+        "an alias", post(CM, "metadata: {name: aliased}\ndata: {a: &x '1', b: *x}\n", headers=YAML)
+    ),
     case("a boolean as a name", post(CM, "metadata: {name: y}", headers=YAML)),
     case("apply of an array", patch(APPLY, f"{CM}/a?fieldManager=a", "- a")),
     case(
