@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from karpenter_disruption import consolidation_answer
 from karpenter_input import case_input, instance_type, result_json
 from moxwell.scheduling.packing.instance_types import InstanceType
 from moxwell.scheduling.packing.optimise import optimised
@@ -57,7 +58,9 @@ def case_files(folder: Path) -> Iterator[tuple[Path, Json]]:
 
 
 def answer(case: Json, catalogues: Catalogues, mode: str = "exact") -> Json:
-    """The decision for the input of one case."""
+    """The decision for the input of one case; consolidation is decided as Karpenter does."""
+    if case.get("kind") == "consolidation":
+        return consolidation_answer(case, catalogues)
     given = case_input(case, catalogues)
     solver = Solver(given.snapshot, given.options)
     result = optimised(solver, given.pods) if mode == "optimise" else solver.solve(given.pods)
@@ -76,7 +79,6 @@ def main() -> None:
         case["name"]: answer(case["input"], catalogues, arguments.mode)
         for _, file in case_files(arguments.folder)
         for case in file["cases"]
-        if case["input"].get("kind") != "consolidation"
     }
     arguments.out.write_text(json.dumps(answers))
 

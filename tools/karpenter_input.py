@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from moxwell.api.core.nodes import Taint
+from moxwell.scheduling.disruption.commands import NodeReplacement
 from moxwell.scheduling.packing.cluster import (
     ClusterSnapshot,
     DaemonPod,
@@ -229,7 +230,7 @@ def case_input(case: Json, catalogues: Mapping[str, tuple[InstanceType, ...]]) -
     return CaseInput(snapshot, (*provisionable, *displaced), refused, options, limits)
 
 
-def requirements_json(claim: PlannedClaim) -> list[Json]:
+def requirements_json(claim: PlannedClaim | NodeReplacement) -> list[Json]:
     found: list[Json] = []
     for key, requirement in sorted(claim.requirements.entries.items()):
         if key in HIDDEN:

@@ -1,0 +1,110 @@
+"""Recorded consolidation cases of Karpenter: their input, and decisions in the recorded format."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from karpenter_input import case_input, options_of, requests_json, requirements_json
+from moxwell.api.karpenter.nodepools import DisruptionBudget
+from moxwell.scheduling.disruption.cluster_state import (
+    DisruptionNode,
+    DisruptionPool,
+    DisruptionSnapshot,
+)
+from moxwell.scheduling.disruption.commands import DisruptionCommand, NodeReplacement
+from moxwell.scheduling.disruption.methods import ConsolidationPass, MethodOutcome
+from moxwell.scheduling.packing.cluster import ClusterSnapshot
+from moxwell.scheduling.packing.instance_types import InstanceType
+from moxwell.scheduling.packing.nodes import ClusterNode
+from moxwell.scheduling.packing.pods import pairs
+from moxwell.scheduling.packing.rescheduling import duration_seconds
+
+Json = Mapping[str, Any]
+NOW = 1767268800.0  # 2026-01-01T12:00:00Z
+AGE = 3600
+
+
+def disruption_pool(each: Json, types: tuple[InstanceType, ...]) -> DisruptionPool:
+    given = each["spec"].get("disruption") or {}
+    budgets = given.get("budgets")
+    if budgets is None:
+        budgets = [{"nodes": "100%"}]
+    default = None if given.get("consolidationPolicy") else "0s"
+    return DisruptionPool(
+        each["name"],
+        types,
+        given.get("consolidationPolicy") or "WhenEmptyOrUnderutilized",
+        duration_seconds(given.get("consolidateAfter") or default or "Never"),
+        msgspec.convert(budgets, tuple[DisruptionBudget, ...]),
+    )
+
+
+def disruption_node(each: Json, node: ClusterNode) -> DisruptionNode:
+    created = NOW - (each.get("age") or AGE)
+    event = each.get("lastPodEventAgo")
+    return DisruptionNode(
+        node,
+        created,
+        pairs(each.get("annotations")),
+        not each.get("notReady"),
+        node.managed and node.initialized and each.get("consolidatable", True),
+        created if node.initialized else None,
+        None if event is None else NOW - event,
+    )
+
+
+def disruption_snapshot(
+    case: Json, catalogues: Mapping[str, tuple[InstanceType, ...]]
+) -> DisruptionSnapshot:
+    """Read a consolidation case."""
+    given = case_input(case, catalogues)
+    cluster: ClusterSnapshot = given.snapshot
+    types = {p.name: p.instance_types for p in cluster.pools}
+    return DisruptionSnapshot(
+        cluster,
+        tuple(disruption_pool(p, types[p["name"]]) for p in case["nodePools"]),
+        tuple(map(disruption_node, case.get("nodes") or (), cluster.nodes)),
+        tuple(p for p in given.pods if not p.node_name),
+        given.limits,
+        NOW,
+        bool((case.get("options") or {}).get("spotToSpotConsolidation")),
+    )
+
+
+def consolidation_answer(case: Json, catalogues: Mapping[str, tuple[InstanceType, ...]]) -> Json:
+    """The decisions of the three methods."""
+    snapshot = disruption_snapshot(case, catalogues)
+    run = ConsolidationPass(snapshot, options_of(case.get("options")))
+    return {str(o.method): outcome_json(o) for o in run.outcomes()}
+
+
+def outcome_json(outcome: MethodOutcome) -> Json:
+    return {
+        "candidates": [
+            {"name": c.name, "price": c.price, "disruptionCost": c.cost} for c in outcome.candidates
+        ],
+        "budget": dict(outcome.allowances),
+        "commands": [] if outcome.command is None else [command_json(outcome.command)],
+    }
+
+
+def command_json(command: DisruptionCommand) -> Json:
+    placed = command.placement.existing
+    return {
+        "decision": str(command.decision),
+        "candidates": sorted(c.name for c in command.candidates),
+        "replacements": [replacement_json(r) for r in command.replacements],
+        "existing": {n: sorted(p.name for p in pods) for n, pods in placed.items() if pods},
+        "savings": command.savings,
+    }
+
+
+def replacement_json(given: NodeReplacement) -> Json:
+    return {
+        "nodePool": given.claim.pool,
+        "instanceTypes": [t.name for t in given.instance_types],
+        "requirements": requirements_json(given),
+        "requests": requests_json(given.claim.requests),
+        "pods": sorted(p.name for p in given.claim.pods),
+    }
