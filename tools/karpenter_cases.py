@@ -58,9 +58,9 @@ def case_files(folder: Path) -> Iterator[tuple[Path, Json]]:
 
 
 def answer(case: Json, catalogues: Catalogues, mode: str = "exact") -> Json:
-    """The decision for the input of one case; consolidation is decided as Karpenter does."""
+    """The decision for the input of one case."""
     if case.get("kind") == "consolidation":
-        return consolidation_answer(case, catalogues)
+        return consolidation_answer(case, catalogues, mode)
     given = case_input(case, catalogues)
     solver = Solver(given.snapshot, given.options)
     result = optimised(solver, given.pods) if mode == "optimise" else solver.solve(given.pods)

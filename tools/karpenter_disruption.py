@@ -13,7 +13,11 @@ from moxwell.scheduling.disruption.cluster_state import (
     DisruptionSnapshot,
 )
 from moxwell.scheduling.disruption.commands import DisruptionCommand, NodeReplacement
-from moxwell.scheduling.disruption.methods import ConsolidationPass, MethodOutcome
+from moxwell.scheduling.disruption.methods import (
+    ConsolidationMethod,
+    ConsolidationPass,
+    MethodOutcome,
+)
 from moxwell.scheduling.packing.cluster import ClusterSnapshot
 from moxwell.scheduling.packing.instance_types import InstanceType
 from moxwell.scheduling.packing.nodes import ClusterNode
@@ -72,14 +76,26 @@ def disruption_snapshot(
     )
 
 
-def consolidation_answer(case: Json, catalogues: Mapping[str, tuple[InstanceType, ...]]) -> Json:
-    """The decisions of the three methods."""
+def consolidation_answer(
+    case: Json, catalogues: Mapping[str, tuple[InstanceType, ...]], mode: str = "exact"
+) -> Json:
+    """
+    The decisions of the three methods.
+
+    In mode ``optimise`` the best command of multi-node, single-node and n to m consolidation stands
+    in the place of the multi-node one.
+    """
     snapshot = disruption_snapshot(case, catalogues)
     run = ConsolidationPass(snapshot, options_of(case.get("options")))
-    return {str(o.method): outcome_json(o) for o in run.outcomes()}
+    answer = {str(o.method): outcome_json(o) for o in run.outcomes()}
+    if mode == "optimise":
+        best = run.optimised()
+        commands = [] if best is None else [command_json(best.command)]
+        answer[str(ConsolidationMethod.MULTI)]["commands"] = commands
+    return answer
 
 
-def outcome_json(outcome: MethodOutcome) -> Json:
+def outcome_json(outcome: MethodOutcome) -> dict[str, Any]:
     return {
         "candidates": [
             {"name": c.name, "price": c.price, "disruptionCost": c.cost} for c in outcome.candidates

@@ -18,6 +18,7 @@ from karpenter_cases import (
     read_json,
 )
 from karpenter_checker import violations
+from moxwell.scheduling.disruption.search import SearchOptions
 
 HERE = Path(__file__).parent / "karpenter"
 CASES = HERE / "cases"
@@ -113,6 +114,60 @@ def test_optimised_packing_holds_all_constraints_and_is_never_dearer(path: Path)
         if wrong:
             found[case["name"]] = wrong[:2]
     assert found == {}
+
+
+def consolidation_groups() -> list[Path]:
+    return [p for p in GROUPS if p.name.startswith("consolidation")]
+
+
+@pytest.mark.parametrize("path", consolidation_groups(), ids=name_of)
+def test_optimised_consolidation_holds_all_constraints_and_is_worth_as_much(path: Path) -> None:
+    found = {}
+    known = read_json(catalogue_file(CASES))
+    for case in read_json(path)["cases"]:
+        exact = answer(case["input"], catalogues())
+        got = answer(case["input"], catalogues(), "optimise")
+        wrong = [] if worth(got["multi"]) >= max(map(worth, exact.values())) - 1e-9 else ["worse"]
+        for command in got["multi"]["commands"]:
+            wrong += misplaced(case["input"], command)
+            result = {
+                "claims": command["replacements"], "existing": command["existing"], "errors": {},
+            }  # fmt: skip
+            wrong += violations(case["input"], result, known)
+        if wrong:
+            found[case["name"]] = wrong[:2]
+    assert found == {}
+
+
+def worth(outcome: Any) -> float:
+    """What the command of a method saves beyond the price of its disruption; empty nodes aside."""
+    costs = {c["name"]: c["disruptionCost"] for c in outcome["candidates"]}
+    price = SearchOptions().price_per_cost
+    return max(
+        (
+            c["savings"] - price * sum(costs[n] for n in c["candidates"])
+            for c in outcome["commands"]
+            if any(costs[n] > 1 for n in c["candidates"])
+        ),
+        default=0.0,
+    )
+
+
+def misplaced(case: Any, command: Any) -> list[str]:
+    """Pods of removed nodes that have no place on a node that stays or on a new one."""
+    gone = set(command["candidates"])
+    placed = {n for r in command["replacements"] for n in r["pods"]}
+    placed |= {n for node, names in command["existing"].items() if node not in gone for n in names}
+    return [
+        f"{name} has no place"
+        for group in case["pods"]
+        for name, node in zip(
+            group["names"],
+            group.get("nodeNames") or [group.get("nodeName")] * len(group["names"]),
+            strict=True,
+        )
+        if node in gone and group.get("owner") not in ("DaemonSet", "Node") and name not in placed
+    ]
 
 
 def dearer(expect: Any, got: Any) -> list[str]:

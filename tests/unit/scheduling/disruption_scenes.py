@@ -3,8 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-from packing_scenes import TYPES, cluster, node, pod, pool
-
 from moxwell.scheduling.disruption.cluster_state import (
     DisruptionNode,
     DisruptionPool,
@@ -15,6 +13,7 @@ from moxwell.scheduling.packing.nodes import ClusterNode
 from moxwell.scheduling.packing.pods import PodDemand
 from moxwell.scheduling.requirements import requirement
 from moxwell.scheduling.well_known_labels import CAPACITY_TYPE
+from unit.scheduling.packing_scenes import TYPES, cluster, node, pod, pool
 
 NOW = 1767268800.0  # 2026-01-01T12:00:00Z, a Thursday
 ON_DEMAND = requirement(CAPACITY_TYPE, "In", ["on-demand"])

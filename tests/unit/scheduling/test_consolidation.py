@@ -4,8 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from disruption_scenes import NOW, bound, on_node, own_pool, scene
-from packing_scenes import pod
 
 from moxwell.api.karpenter.nodepools import DisruptionBudget
 from moxwell.scheduling.disruption.balanced import MoveScore
@@ -24,6 +22,8 @@ from moxwell.scheduling.disruption.methods import ConsolidationMethod, Consolida
 from moxwell.scheduling.packing.pods import PodSelector, pairs
 from moxwell.scheduling.packing.rescheduling import DisruptionLimit
 from moxwell.scheduling.well_known_labels import DO_NOT_DISRUPT
+from unit.scheduling.disruption_scenes import NOW, bound, on_node, own_pool, scene
+from unit.scheduling.packing_scenes import pod
 
 COST = "controller.kubernetes.io/pod-deletion-cost"
 
@@ -221,4 +221,4 @@ def test_pools_take_turns() -> None:
         return DisruptionCandidate(state, named, None, 0.0, 1.0, ())
 
     given = [candidate("a", "x"), candidate("b", "x"), candidate("c", "x"), candidate("d", "w")]
-    assert [c.name for c in in_turns(given)] == ["d", "a", "b", "c"]
+    assert [c.name for c in in_turns(given)] == ["a", "d", "b", "c"]

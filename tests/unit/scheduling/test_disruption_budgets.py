@@ -3,7 +3,6 @@
 from datetime import UTC, datetime
 
 import pytest
-from disruption_scenes import NOW, bound, on_node, own_pool, scene
 
 from moxwell.api.karpenter.nodepools import DisruptionBudget
 from moxwell.scheduling.disruption.budgets import (
@@ -14,6 +13,7 @@ from moxwell.scheduling.disruption.budgets import (
     is_active,
 )
 from moxwell.scheduling.disruption.cron import InvalidSchedule, cron_schedule
+from unit.scheduling.disruption_scenes import NOW, bound, on_node, own_pool, scene
 
 THURSDAY = "2026-01-01 12:00"
 

@@ -13,5 +13,9 @@ The decisions are those of Karpenter's disruption controller. In flows a
 | ``simulation`` | where pods go if nodes are removed |
 | ``replacements``, ``commands`` | what may replace nodes, and what that saves |
 | ``balanced`` | the score of the Balanced policy |
-| ``consolidation``, ``methods`` | emptiness, multi-node and single-node consolidation |
+| ``consolidation`` | emptiness, multi-node and single-node consolidation |
+| ``drift`` | drift, also of static pools, and expiration |
+| ``search`` | consolidation of many nodes into several, with what it would save |
+| ``methods`` | all of them on one snapshot |
+| ``validation`` | whether a command still holds in a newer snapshot |
 """

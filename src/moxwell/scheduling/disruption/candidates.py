@@ -235,6 +235,11 @@ def by_savings(candidates: Iterable[DisruptionCandidate]) -> list[DisruptionCand
     return sorted(candidates, key=lambda c: (-c.savings_ratio, c.name))
 
 
+def by_drift(candidates: Iterable[DisruptionCandidate]) -> list[DisruptionCandidate]:
+    """Candidates without pods that move first, then by how long they have drifted."""
+    return sorted(candidates, key=lambda c: (bool(c.pods), c.state.drifted_since or 0.0, c.name))
+
+
 def within_allowances(
     candidates: Iterable[DisruptionCandidate], allowances: dict[str, int]
 ) -> list[DisruptionCandidate]:

@@ -125,14 +125,16 @@ class Consolidator:
 
 
 def in_turns(candidates: Candidates) -> list[DisruptionCandidate]:
-    """The first candidate of each pool, then the second of each, and so on; pools by name."""
+    """
+    The first candidate of each pool, then the second of each, and so on.
+
+    The pool whose first candidate saves most comes first; Karpenter mostly does the same, and
+    sometimes starts with another.
+    """
     pools: dict[str, list[DisruptionCandidate]] = {}
     for each in candidates:
         pools.setdefault(each.pool.name, []).append(each)
     longest = max(map(len, pools.values()), default=0)
     return [
-        pools[name][turn]
-        for turn in range(longest)
-        for name in sorted(pools)
-        if turn < len(pools[name])
+        pools[name][turn] for turn in range(longest) for name in pools if turn < len(pools[name])
     ]

@@ -11,12 +11,21 @@ from moxwell.scheduling.disruption.candidates import (
     DisruptionCandidate,
     all_candidates,
     consolidation_block,
+    drift_block,
     eligible,
     emptiness_block,
+    static_drift_block,
 )
 from moxwell.scheduling.disruption.cluster_state import DisruptionSnapshot
 from moxwell.scheduling.disruption.commands import DisruptionCommand
 from moxwell.scheduling.disruption.consolidation import Consolidator
+from moxwell.scheduling.disruption.drift import drift, static_drift
+from moxwell.scheduling.disruption.search import (
+    ConsolidationForecast,
+    ConsolidationSearch,
+    SearchOptions,
+    better,
+)
 from moxwell.scheduling.disruption.simulation import DisruptionSimulator
 from moxwell.scheduling.packing.cluster import SolverOptions
 
@@ -49,7 +58,7 @@ class MethodOutcome:
 
 
 class ConsolidationPass:
-    """Runs the methods of consolidation on one snapshot."""
+    """Runs the methods of disruption on one snapshot."""
 
     def __init__(self, snapshot: DisruptionSnapshot, options: SolverOptions | None = None) -> None:
         self._snapshot = snapshot
@@ -81,3 +90,26 @@ class ConsolidationPass:
     def outcomes(self) -> Iterator[MethodOutcome]:
         """The decisions of all methods in order; the first with a command is carried out."""
         return map(self.outcome, ConsolidationMethod)
+
+    def drift(self) -> DisruptionCommand | None:
+        """The drifted node that is replaced next; static pools have their own method."""
+        found = eligible(all_candidates(self._snapshot, eventual=True), drift_block)
+        return drift(self.simulator, found, self._drift_allowances())
+
+    def static_drift(self) -> tuple[DisruptionCommand, ...]:
+        """The drifted nodes of static pools that are replaced next."""
+        found = eligible(all_candidates(self._snapshot, eventual=True), static_drift_block)
+        return static_drift(self._snapshot, found, self._drift_allowances())
+
+    def _drift_allowances(self) -> dict[str, int]:
+        return disruption_allowances(self._snapshot, DisruptionReason.DRIFTED)
+
+    def optimised(self, options: SearchOptions | None = None) -> ConsolidationForecast | None:
+        """The best of the search over all nodes and of Karpenter's methods; a dry run."""
+        search = ConsolidationSearch(self.simulator, self._totals, options)
+        multi = self.outcome(ConsolidationMethod.MULTI)
+        best = search.best(multi.candidates, dict(multi.allowances))
+        for command in (multi.command, self.outcome(ConsolidationMethod.SINGLE).command):
+            if command is not None and (found := search.forecast(command)).value > 0:
+                best = better(best, found)
+        return best
