@@ -244,6 +244,27 @@ async def test_a_guest_that_stopped_by_itself_is_noticed(stage: SimStage) -> Non
     assert not seen.guests[100].running
 
 
+@fault("qemu-status")
+async def test_a_broken_guest_is_listed_with_its_state(stage: SimStage) -> None:
+    assert await stage.done(await steps.Start(G).perform(stage.pve)) == "OK"
+    stage.mischief("qemu-status", vmid=100, status="internal-error")
+    seen = Inventory(stage.pve, stage.clock)
+    await asyncio.sleep(15)
+    await seen.refresh()
+    assert seen.guests[100].status == "internal-error"
+    assert seen.guests[100].has_process
+
+
+@fault("load")
+async def test_the_load_of_a_guest_is_listed(stage: SimStage) -> None:
+    assert await stage.done(await steps.Start(G).perform(stage.pve)) == "OK"
+    stage.mischief("load", vmid=100, cpu=0.5, memory=0.25)
+    seen = Inventory(stage.pve, stage.clock)
+    await asyncio.sleep(15)
+    await seen.refresh()
+    assert 0.4 <= seen.guests[100].cpu_load <= 0.6
+
+
 @fault("silence-agent", "wake-agent")
 async def test_a_silent_agent_is_unreachable(stage: SimStage) -> None:
     assert await stage.done(await steps.Start(G).perform(stage.pve)) == "OK"

@@ -29,9 +29,11 @@ class GuestRow(Struct, frozen=True, kw_only=True):
 
 
 class HaState(Struct, frozen=True, kw_only=True):
+    """The HA state; a resource without a group has null there."""
+
     managed: bool = False
-    state: str = ""
-    group: str = ""
+    state: str | None = None
+    group: str | None = None
 
 
 class GuestStatus(Struct, frozen=True, kw_only=True):
