@@ -141,7 +141,7 @@ async def _ha_groups(region: Region) -> Names:
 
 async def _mappings(region: Region) -> dict[str, frozenset[str]] | None:
     rows = await _or_none(region.reader.cluster.pci_mappings())
-    if rows is None:
+    if not rows:  # Proxmox lists only mappings that the token may use: none proves nothing
         return None
     found: dict[str, set[str]] = {}
     for row in rows:

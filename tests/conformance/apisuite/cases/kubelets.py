@@ -31,6 +31,7 @@ CSI_NODES = "/apis/storage.k8s.io/v1/csinodes"
 CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 MINE, THEIRS = "mine-$u", "theirs-$u"
 MIRROR = "kubernetes.io/config.mirror"
+TAINT = {"key": "example.com/own", "effect": "NoSchedule"}
 
 
 def as_node(request: ApiRequest, node: str = MINE) -> ApiRequest:
@@ -46,6 +47,11 @@ def quiet(request: ApiRequest) -> ApiRequest:
 
 def node(name: str, **meta: Any) -> Body:
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, **meta}}
+
+
+def tainted_node(name: str, **meta: Any) -> Body:
+    """A node with a taint that no controller removes, unlike the not-ready taint."""
+    return {**node(name, **meta), "spec": {"taints": [TAINT]}}
 
 
 def secret(name: str) -> Body:
@@ -217,13 +223,20 @@ READS = (
 WRITES = (
     case(
         "its own node",
-        as_node(post(NODES, node(MINE, labels={"kubernetes.io/hostname": "a", "x": "y"}))),
+        as_node(post(NODES, tainted_node(MINE, labels={"kubernetes.io/hostname": "a", "x": "y"}))),
         as_node(post(NODES, node(THEIRS))),
         as_node(patch(MERGE, f"{NODES}/mine-$u", {"metadata": {"labels": {"x": "z"}}})),
         as_node(
             patch(MERGE, f"{NODES}/mine-$u", {"metadata": {"labels": {"kubernetes.io/x": "z"}}})
         ),
         as_node(patch(MERGE, f"{NODES}/mine-$u", {"spec": {"taints": []}})),
+        as_node(
+            patch(
+                MERGE,
+                f"{NODES}/mine-$u",
+                {"spec": {"taints": [TAINT, {"key": "example.com/more", "effect": "NoSchedule"}]}},
+            )
+        ),
         as_node(patch(MERGE, f"{NODES}/mine-$u", {"spec": {"unschedulable": True}})),
         as_node(patch(MERGE, f"{NODES}/mine-$u/status", {"status": {"capacity": {"cpu": "1"}}})),
         as_node(delete(f"{NODES}/mine-$u")),
