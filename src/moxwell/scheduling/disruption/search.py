@@ -35,11 +35,12 @@ class SearchOptions:
     What the search looks for and how far.
 
     ``price_per_cost`` is what a unit of disruption cost, about a pod that moves, must save per
-    hour; ``most_simulations`` bounds the work.
+    hour; ``most_nodes`` and ``most_simulations`` bound the work.
     """
 
     price_per_cost: float = 0.002
-    most_simulations: int = 300
+    most_nodes: int = 101
+    most_simulations: int = 150
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,8 @@ class ConsolidationSearch:
         if self._simulator.without(()).placement.claims:
             return None
         trials = _Trials(self._options.most_simulations)
-        rows = (by_savings(candidates), by_use(candidates))
+        most = self._options.most_nodes
+        rows = (by_savings(candidates)[:most], by_use(candidates)[:most])
         best: ConsolidationForecast | None = None
         for row in rows:
             for each in prefixes(within_allowances(row, allowances)):
