@@ -114,8 +114,9 @@ def test_a_cluster_on_ones_own_proxmox_with_the_documented_role(own: Own, mine: 
 def test_a_token_that_is_refused_and_then_mended(own: Own, mine: Instance) -> None:
     wrong = "00000000-1111-4222-8333-444455556666"
     assert mine.run("up", "--config", own.config(wrong, "wrong.yaml")).returncode == 0
-    told = eventually(lambda: complaint(mine, "doctor", "uthentication"), "doctor complains")
+    told = eventually(lambda: complaint(mine, "doctor", "login is refused"), "doctor complains")
     assert "frankfurt" in told.stdout
+    assert "Authentication failed" in told.stdout
     assert "Traceback" not in told.stdout + told.stderr
     assert wrong not in told.stdout + told.stderr + mine.log()
     mine.run("down")

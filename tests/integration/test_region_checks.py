@@ -15,7 +15,9 @@ from moxwell.onboarding.region_checks import (
     could_make_cluster,
 )
 from moxwell.onboarding.region_facts import RegionFacts, read_facts
+from moxwell.pve import preflight
 from moxwell.pve.config import RegionConfig, TokenAuth
+from moxwell.pve.errors import CredentialsRefused, PermissionDenied
 from moxwell.pve.values import SecretValue
 from moxwell.testing.small_region import FEATURES, SimStage
 
@@ -51,6 +53,38 @@ async def test_a_region_where_machines_can_be_made_passes(version: str) -> None:
     assert {c.name for c in found} >= {
         "reachability", "tls", "version", "privileges", "quorum", "clock", "network", "capacity"
     }  # fmt: skip
+
+
+def _restrict(stage: SimStage, *without: str) -> None:
+    """Leave the token the documented role on the documented paths only."""
+    region = stage.engine.runtimes["r1"].region
+    needs = preflight.needs(region.major)
+    paths = {need.path for need in needs}
+    region.access.acl[:] = [row for row in region.access.acl if row.path in paths]
+    region.access.roles["Moxwell"] = sorted({n.privilege for n in needs} - set(without))
+
+
+async def restricted_checks(stage: SimStage) -> tuple[RegionCheck, ...]:
+    return check_region(await read_facts(stage.pve, CONFIG, stage.clock), RegionNeeds())
+
+
+@pytest.mark.parametrize("version", ["8.4.21", "9.2.11"])
+async def test_the_documented_role_is_sufficient_for_the_checks(version: str) -> None:
+    stage = healthy(version)
+    _restrict(stage)
+    with pytest.raises(PermissionDenied, match=r"Sys\.Audit"):
+        await stage.pve.cluster.status()
+    found = await restricted_checks(stage)
+    assert problems(found) == set(), found
+    assert "2 hosts answer" in {c.what for c in found}
+
+
+async def test_a_region_that_the_token_may_not_read_names_the_privilege() -> None:
+    stage = healthy()
+    _restrict(stage, "Sys.Audit")
+    found = await restricted_checks(stage)
+    assert problems(found) == {("privileges", "fail")}
+    assert "the token lacks Sys.Audit on /nodes" in {c.what for c in found}
 
 
 def _no_privilege(stage: SimStage) -> None:
@@ -131,6 +165,8 @@ PURE: list[tuple[dict[str, object], tuple[str, str]]] = [
     ({"vmids": frozenset(range(10000, 99990))}, ("vmids", "warn")),
     ({"free": {"a": (64, 1 << 30)}}, ("capacity", "fail")),
     ({"error": Unreachable("no route")}, ("reachability", "fail")),
+    ({"error": CredentialsRefused("401")}, ("login", "fail")),
+    ({"error": PermissionDenied("403")}, ("privileges", "fail")),
 ]
 
 

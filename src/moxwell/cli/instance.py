@@ -157,11 +157,12 @@ def _spawn(state: StateDir, options: LaunchOptions) -> "subprocess.Popen[bytes]"
         )
 
 
-def _write_error(error: OSError, state: StateDir) -> DidNotStart:
+def _write_error(error: OSError, state: StateDir) -> CannotStartNow | DidNotStart:
     """The error of a state directory that cannot be written, with what to do."""
     what = error.strerror or str(error)
-    do = "free space there" if error.errno == errno.ENOSPC else "make it yours and writable"
-    return DidNotStart(
+    full = error.errno == errno.ENOSPC
+    do = "free space there" if full else "make it yours and writable"
+    return (CannotStartNow if full else DidNotStart)(
         f"cannot write to {error.filename or state.folder}: {what}; {do}, "
         "or choose another directory with XDG_STATE_HOME"
     )
@@ -177,24 +178,24 @@ async def _wait_started(
         if state.info() is not None:
             return
         if process.poll() is not None and not state.is_locked():  # locked: another `up` was first
-            later = process.returncode == Retryable.exit_code
-            raise (CannotStartNow if later else DidNotStart)(_exit_reason(state.log))
+            raise _exit_error(process.returncode, state.log)
         seconds = poll // POLLS_PER_SECOND // 5 * 5
         progress.say(f"starting, {seconds} s" if seconds else "starting")
         await clock.sleep(1 / POLLS_PER_SECOND)
     raise Unreachable(f"Moxwell did not answer within {START_SECONDS} s; its log is {state.log}")
 
 
-def _exit_reason(log: Path) -> str:
+def _exit_error(code: int, log: Path) -> CannotStartNow | DidNotStart:
     """Why a daemon exited: the last error line of its log."""
     lines = log.read_text(errors="replace").splitlines()[-40:]
     errors = [line for line in lines if line.startswith("error: ")]
     if not errors and shutil.disk_usage(log.parent).free < MIN_FREE_BYTES:
         where = f"free space on the file system of {log.parent}"
-        return f"Moxwell did not start: the disk is full; {where}"
+        return CannotStartNow(f"Moxwell did not start: the disk is full; {where}")
     last = lines[-1] if lines else "the log is empty"
     text = errors[-1].removeprefix("error: ") if errors else last
-    return f"Moxwell did not start: {text} (log: {log})"
+    later = code == Retryable.exit_code
+    return (CannotStartNow if later else DidNotStart)(f"Moxwell did not start: {text} (log: {log})")
 
 
 def _print_next_steps(name: str, demo: bool) -> None:

@@ -5,9 +5,10 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from moxwell.errors import Denied
+from moxwell.errors import Denied, MoxwellError
 from moxwell.onboarding.region_facts import RegionFacts, TemplateFacts
 from moxwell.pve import preflight
+from moxwell.pve.errors import PermissionDenied
 from moxwell.pve.preflight import Feature
 
 MIN_MAJOR, MAX_MAJOR = 8, 9
@@ -49,7 +50,7 @@ class RegionNeeds:
 def check_region(facts: RegionFacts, needs: RegionNeeds) -> tuple[RegionCheck, ...]:
     """All checks of a region, the most basic first."""
     if facts.error is not None:
-        return (_unreadable(facts),)
+        return _unreadable(facts, facts.error, needs)
     found = [
         *_connection(facts),
         *_release(facts),
@@ -80,12 +81,19 @@ def _fail(name: str, what: str, do: str) -> RegionCheck:
     return RegionCheck(CheckLevel.FAIL, name, what, do)
 
 
-def _unreadable(facts: RegionFacts) -> RegionCheck:
-    if isinstance(facts.error, Denied):
+def _unreadable(
+    facts: RegionFacts, error: MoxwellError, needs: RegionNeeds
+) -> tuple[RegionCheck, ...]:
+    if isinstance(error, PermissionDenied):
+        known = _privileges(facts, needs.features) if facts.version else ()
+        failed = [check for check in known if check.level is CheckLevel.FAIL]
+        do = "run `moxwell init`, or `moxwell init --print` for the pveum commands"
+        return (*failed, _fail("privileges", f"the token may not read the region: {error}", do))
+    if isinstance(error, Denied):
         do = "create the token again with `moxwell init`, or correct token_id and token_secret"
-        return _fail("login", f"the login is refused: {facts.error}", do)
+        return (_fail("login", f"the login is refused: {error}", do),)
     do = "check url, fingerprint or ca_file in the configuration, and the network"
-    return _fail("reachability", f"no answer: {facts.error}", do)
+    return (_fail("reachability", f"no answer: {error}", do),)
 
 
 def _connection(facts: RegionFacts) -> Iterable[RegionCheck]:

@@ -10,6 +10,7 @@ from moxwell.errors import MoxwellError
 from moxwell.pve.client import PveReader
 from moxwell.pve.config import PasswordAuth, RegionConfig
 from moxwell.pve.endpoints.nodes import HostInterface, HostStorageStatus
+from moxwell.pve.errors import PermissionDenied
 
 CONFIGS_AT_ONCE = 4
 
@@ -27,7 +28,7 @@ class TemplateFacts:
 
 @dataclass(frozen=True, slots=True)
 class RegionFacts:
-    """A region as the checks see it; ``error`` says why nothing else could be read."""
+    """A region as the checks see it; ``error`` says why the rest could not be read."""
 
     region: str
     urls: tuple[str, ...]
@@ -38,7 +39,7 @@ class RegionFacts:
     version: str = ""
     major: int = 0
     permissions: Mapping[str, Mapping[str, int]] = field(default_factory=dict, hash=False)
-    quorate: bool | None = None  # None: a single host
+    quorate: bool | None = None  # None: a single host, or the token may not read it
     hosts: Mapping[str, bool] = field(default_factory=dict, hash=False)  # name, online
     skews: Mapping[str, float] = field(default_factory=dict, hash=False)  # host, seconds
     storages: Mapping[str, tuple[HostStorageStatus, ...]] = field(default_factory=dict, hash=False)
@@ -54,25 +55,39 @@ async def read_facts(pve: PveReader, config: RegionConfig, clock: Clock) -> Regi
     user = auth.username if isinstance(auth, PasswordAuth) else auth.token_id
     base = RegionFacts(config.region, config.urls, user, config.insecure, bool(config.fingerprint))
     try:
-        return await _read(pve, base, clock)
+        known = await _read_access(pve, base)
     except MoxwellError as error:
         return _with(base, error=error)
+    try:
+        return await _read(pve, known, clock)
+    except MoxwellError as error:
+        return _with(known, error=error)
 
 
-async def _read(pve: PveReader, base: RegionFacts, clock: Clock) -> RegionFacts:
+async def _read_access(pve: PveReader, base: RegionFacts) -> RegionFacts:
     version = await pve.version()
     permissions = await pve.access.permissions()
-    known = _with(base, version=version.version, major=version.major, permissions=permissions)
-    members = await pve.cluster.status()
-    hosts = {row.name: row.online for row in members if row.type == "node"}
-    quorate = next((row.quorate for row in members if row.type == "cluster"), None)
+    return _with(base, version=version.version, major=version.major, permissions=permissions)
+
+
+async def _quorate(pve: PveReader) -> bool | None:
+    """Whether the cluster has a quorum; the documented role may not read it."""
+    try:
+        members = await pve.cluster.status()
+    except PermissionDenied:  # needs Sys.Audit on /
+        return None
+    return next((row.quorate for row in members if row.type == "cluster"), None)
+
+
+async def _read(pve: PveReader, known: RegionFacts, clock: Clock) -> RegionFacts:
+    hosts = {row.node: row.status == "online" for row in await pve.nodes.list()}
     online = [name for name, answers in sorted(hosts.items()) if answers]
     rows = await pve.cluster.resources("vm")
     found = [row for row in rows if row.template]
     templates = await _templates(pve, [(r.vmid, r.name, r.node, r.tags) for r in found])
     return _with(
         known,
-        quorate=quorate,
+        quorate=await _quorate(pve),
         hosts=hosts,
         skews={host: await _skew(pve, host, clock) for host in online},
         storages={host: await pve.nodes.storages(host) for host in online},

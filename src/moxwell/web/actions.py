@@ -18,6 +18,7 @@ from moxwell.kube.client import Kube
 from moxwell.onboarding.region_checks import CheckLevel, RegionNeeds, check_region
 from moxwell.onboarding.region_facts import read_facts
 from moxwell.plan.manifest_plan import ManifestPlanner
+from moxwell.pve.errors import CredentialsRefused
 from moxwell.pve.regions import Region, Regions
 from moxwell.runtime.key import Key
 
@@ -85,7 +86,8 @@ def _documents(query: Query) -> list[dict[str, Any]]:
 async def _health(region: Region, clock: Clock) -> list[dict[str, str]]:
     """The checks of a region; those that pass are one line."""
     name, known = region.name, region.inventory.health
-    if known is not None and not known.reachable:
+    refused = known is not None and known.reason == CredentialsRefused.reason
+    if known is not None and not known.reachable and not refused:
         return [_unreachable(name, known.error)]
     facts = await read_facts(region.reader, region.config, clock)
     checks = check_region(facts, RegionNeeds())
