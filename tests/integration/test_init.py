@@ -190,10 +190,11 @@ def test_a_region_is_added_and_the_rest_stays(tmp_path: Path) -> None:
     config_file.add_region(path, {**entry, "region": "b", "url": "https://b:8006"})
     config_file.add_region(path, {**entry, "token_secret": "new"})
     assert config_file.known_regions(path) == ("b", "a")
-    path.write_text("clusters: {}\n")
-    with pytest.raises(InvalidConfig):
-        config_file.add_region(path, entry)
-    assert path.read_text() == "clusters: {}\n"
+    for text in ("clusters: {a: 1}\n", "clusters: [a]\n", "[]\n- a\n"):
+        path.write_text(text)
+        with pytest.raises(InvalidConfig):
+            config_file.add_region(path, entry)
+        assert path.read_text() == text
 
 
 async def test_a_silent_host_is_named() -> None:

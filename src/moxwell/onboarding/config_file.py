@@ -26,9 +26,10 @@ def add_region(path: Path, entry: dict[str, Any]) -> None:
     tree: Any = {}
     if path.exists():
         tree = config_file.parse_yaml(config_file.read_text(path)) or {}
-    if not isinstance(tree, dict) or not isinstance(tree.get("clusters", []), list):
-        raise InvalidConfig(f"{path} is no configuration with the key 'clusters'")
-    others = [c for c in tree.get("clusters") or [] if c.get("region") != entry["region"]]
+    clusters = (tree.get("clusters") or []) if isinstance(tree, dict) else None
+    if not isinstance(clusters, list) or not all(isinstance(c, dict) for c in clusters):
+        raise InvalidConfig(f"{path}: 'clusters' must be a list of regions")
+    others = [c for c in clusters if c.get("region") != entry["region"]]
     text = HEAD + yaml.safe_dump({**tree, "clusters": [*others, entry]}, sort_keys=False)
     pve_config.parse(text, read=lambda name: config_file.read_text(path.parent / name))
     write_private(path, text.encode())

@@ -57,17 +57,17 @@ async def read_facts(pve: PveReader, config: RegionConfig, clock: Clock) -> Regi
     try:
         known = await _read_access(pve, base)
     except MoxwellError as error:
-        return _with(base, error=error)
+        return replace(base, error=error)
     try:
         return await _read(pve, known, clock)
     except MoxwellError as error:
-        return _with(known, error=error)
+        return replace(known, error=error)
 
 
 async def _read_access(pve: PveReader, base: RegionFacts) -> RegionFacts:
     version = await pve.version()
     permissions = await pve.access.permissions()
-    return _with(base, version=version.version, major=version.major, permissions=permissions)
+    return replace(base, version=version.version, major=version.major, permissions=permissions)
 
 
 async def _quorate(pve: PveReader) -> bool | None:
@@ -85,7 +85,7 @@ async def _read(pve: PveReader, known: RegionFacts, clock: Clock) -> RegionFacts
     rows = await pve.cluster.resources("vm")
     found = [row for row in rows if row.template]
     templates = await _templates(pve, [(r.vmid, r.name, r.node, r.tags) for r in found])
-    return _with(
+    return replace(
         known,
         quorate=await _quorate(pve),
         hosts=hosts,
@@ -121,7 +121,3 @@ async def _templates(
         return TemplateFacts(vmid, name, host, tuple(re.split("[;, ]+", tags)), dict(config.raw))
 
     return tuple(await asyncio.gather(*(one(*row) for row in sorted(rows))))
-
-
-def _with(facts: RegionFacts, **changes: object) -> RegionFacts:
-    return replace(facts, **changes)  # type: ignore[arg-type]
