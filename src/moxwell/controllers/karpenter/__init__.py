@@ -1,0 +1,12 @@
+"""
+The autoscaler: Karpenter's controllers over node pools and node claims.
+
+Node pools, node claims, node classes, nodes and pods belong to the cluster that is scaled. The
+machines belong to the management cluster, or to the same cluster. :mod:`.provider` is the border:
+these controllers decide which node claims exist and when they are deleted; a provider makes and
+deletes their machines.
+
+| module or package | content |
+|---|---|
+| ``provider`` | what a provider of machines offers; Karpenter calls it a cloud provider |
+"""
