@@ -4,6 +4,7 @@ Hypothesis strategies for JSON objects of a kind, generated from the schema of i
 Optional fields are present at random; bounds, enums and patterns are respected, CEL rules are not.
 """
 
+import re
 import string
 from typing import Any
 
@@ -33,7 +34,8 @@ def values(node: Tree) -> st.SearchStrategy[Any]:
     if "enum" in node:
         return st.sampled_from(node["enum"])
     if node.get("x-kubernetes-int-or-string"):
-        return st.integers(0, 99) | st.integers(0, 99).map(lambda n: f"{n}%")
+        percentages = st.integers(0, 99).map(lambda n: f"{n}%")
+        return st.integers(0, 99) | (_string(node) if "pattern" in node else percentages)
     match node.get("type"):
         case "object":
             return _object(node)
@@ -82,7 +84,8 @@ def _string(node: Tree) -> st.SearchStrategy[str]:
         return _TIMES
     if "pattern" in node:
         low, high = node.get("minLength", 0), node.get("maxLength", 999)
-        matching: st.SearchStrategy[str] = st.from_regex(str(node["pattern"]), fullmatch=True)
+        pattern = re.compile(str(node["pattern"]), re.ASCII)  # as RE2, whose \\d is 0 to 9
+        matching: st.SearchStrategy[str] = st.from_regex(pattern, fullmatch=True)
         return matching.filter(lambda text: low <= len(text) <= high and "\n" not in text)
     least = node.get("minLength", 0)
     most = min(node.get("maxLength", 9), max(least, 9))

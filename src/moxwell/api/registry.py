@@ -8,6 +8,7 @@ from moxwell.api.conversion import KindConversion
 from moxwell.api.core import events, nodes, pods, resources, storage
 from moxwell.api.crd import ConversionWebhook
 from moxwell.api.infra import convert as infra
+from moxwell.api.karpenter import capacity, nodeclaims, nodepools, proxmox, proxmox_templates
 from moxwell.api.kinds import Object
 
 BUILTIN: tuple[type[Object], ...] = (
@@ -27,8 +28,15 @@ UPSTREAM: tuple[type[Object], ...] = (
     *kamaji.KINDS,
     *gateway.KINDS,
 )
+KARPENTER: tuple[type[Object], ...] = (
+    *nodepools.KINDS,
+    *nodeclaims.KINDS,
+    *capacity.KINDS,
+    *proxmox.KINDS,
+    *proxmox_templates.KINDS,
+)
 OURS: tuple[type[Object], ...] = (*infra.KINDS, *cozystack.KINDS)
-KINDS: tuple[type[Object], ...] = (*BUILTIN, *UPSTREAM, *OURS)
+KINDS: tuple[type[Object], ...] = (*BUILTIN, *UPSTREAM, *KARPENTER, *OURS)
 CONVERSIONS: tuple[KindConversion, ...] = (
     *infra.CONVERSIONS,
     *convert.CONVERSIONS,
@@ -46,10 +54,15 @@ def make_crds(
     *, upstream: bool = True, webhook: ConversionWebhook | None = None
 ) -> tuple[dict[str, Any], ...]:
     """
-    Build Moxwell's CRDs; with ``upstream`` also those of Cluster API and Kamaji, for lab and
-    standalone.
+    Build Moxwell's CRDs; with ``upstream`` also those of Cluster API, Kamaji and Karpenter, for
+    lab and standalone.
     """
-    return crd.crds((*OURS, *UPSTREAM) if upstream else OURS, webhook)
+    return crd.crds((*OURS, *UPSTREAM, *KARPENTER) if upstream else OURS, webhook)
+
+
+def make_karpenter_crds() -> tuple[dict[str, Any], ...]:
+    """Build the CRDs of Karpenter and its Proxmox provider, for a cluster that is scaled."""
+    return crd.crds(KARPENTER)
 
 
 def render_crds(*, upstream: bool = False, webhook: ConversionWebhook | None = None) -> str:
@@ -59,4 +72,4 @@ def render_crds(*, upstream: bool = False, webhook: ConversionWebhook | None = N
 
 def render_kinds() -> str:
     """Render the reference page of all kinds as Markdown."""
-    return reference.page(OURS, UPSTREAM)
+    return reference.page(OURS, (*UPSTREAM, *KARPENTER))

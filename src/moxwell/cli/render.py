@@ -15,7 +15,7 @@ def crds(
     upstream: bool = typer.Option(
         False,
         "--upstream",
-        help="Also the CRDs of Cluster API, its IPAM provider and Kamaji.",
+        help="Also the CRDs of Cluster API, its IPAM provider, Kamaji and Karpenter.",
     ),
     service: str = typer.Option(
         "moxwell-webhook-service",
