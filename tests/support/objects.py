@@ -84,7 +84,7 @@ def _string(node: Tree) -> st.SearchStrategy[str]:
         return _TIMES
     if "pattern" in node:
         low, high = node.get("minLength", 0), node.get("maxLength", 999)
-        pattern = re.compile(str(node["pattern"]), re.ASCII)  # as RE2, whose \\d is 0 to 9
+        pattern = re.compile(str(node["pattern"]), re.ASCII)  # as in RE2, where digits are 0 to 9
         matching: st.SearchStrategy[str] = st.from_regex(pattern, fullmatch=True)
         return matching.filter(lambda text: low <= len(text) <= high and "\n" not in text)
     least = node.get("minLength", 0)
