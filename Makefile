@@ -64,6 +64,9 @@ lock: ## resolve the dependencies and write the lock files with hashes (needs uv
 	@$(LOCK) --upgrade -o requirements.lock
 	@$(LOCK) --upgrade --extra dev --python-version 3.11.5 -c requirements.lock -o requirements-dev.lock
 
+chart: $(VENV)/.installed ## write the CRDs of charts/moxwell
+	@$(BIN)/python release/chart.py
+
 sbom: dev ## write the CycloneDX bill of materials of the locked dependencies to dist/
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[release]'
 	@mkdir -p dist
@@ -71,4 +74,4 @@ sbom: dev ## write the CycloneDX bill of materials of the locked dependencies to
 	  --output-reproducible --of JSON -o dist/moxwell.cdx.json
 	@echo dist/moxwell.cdx.json
 
-.PHONY: lock sbom help install dev up down status lint envtest test unit bench
+.PHONY: lock chart sbom help install dev up down status lint envtest test unit bench

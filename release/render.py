@@ -193,7 +193,10 @@ def container() -> Json:
             "capabilities": {"drop": ["ALL"]},
             "readOnlyRootFilesystem": True,
         },
-        "volumeMounts": [{"name": "config", "mountPath": "/etc/proxmox", "readOnly": True}],
+        "volumeMounts": [
+            {"name": "config", "mountPath": "/etc/proxmox", "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},  # OpenSSL reads keys from files only
+        ],
     }
 
 
@@ -203,7 +206,10 @@ def deployment() -> list[Json]:
         "serviceAccountName": NAME,
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [container()],
-        "volumes": [{"name": "config", "secret": {"secretName": "moxwell-config"}}],
+        "volumes": [
+            {"name": "config", "secret": {"secretName": "moxwell-config"}},
+            {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}},
+        ],
         "tolerations": [{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}],
         "terminationGracePeriodSeconds": 30,
     }

@@ -1,0 +1,27 @@
+"""
+Write the CRDs of the chart: ``chart.py``; ``make chart`` runs it.
+
+The files under ``charts/moxwell/files/crds`` are the CRDs of ``moxwell render crds``, one per file.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from moxwell.api import crd, registry
+
+FOLDER = Path(__file__).parents[1] / "charts" / "moxwell" / "files" / "crds"
+WEBHOOK = crd.ConversionWebhook(service="moxwell-webhook-service", namespace="moxwell-system")
+
+
+def files() -> Mapping[str, str]:
+    """The text of each file by name."""
+    trees = registry.make_crds(upstream=False, webhook=WEBHOOK)
+    return {f"{t['metadata']['name']}.yaml": crd.render([t]).removeprefix("---\n") for t in trees}
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for old in FOLDER.glob("*.yaml"):
+        old.unlink()
+    for name, text in files().items():
+        (FOLDER / name).write_text(text)
