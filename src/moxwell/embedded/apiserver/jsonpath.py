@@ -14,7 +14,7 @@ from moxwell.errors import Invalid
 Step = Callable[[Any], list[Any]]
 Path = Callable[[Any], list[Any]]
 _STEP = re.compile(
-    r"\.\.?(?P<name>[A-Za-z0-9_$-]+(?:\\\.[A-Za-z0-9_$-]+)*|\*)"
+    r"\.\.?(?P<name>[A-Za-z0-9_$/-]+(?:\\\.[A-Za-z0-9_$/-]+)*|\*)"
     r"|\[(?P<quote>['\"])(?P<quoted>.*?)(?P=quote)\]"
     r"|\[(?P<index>-?\d+)\]|\[(?P<all>\*)\]|\[(?P<slice>-?\d*:-?\d*)\]"
     r"|\[\?\((?P<filter>.*?)\)\]"

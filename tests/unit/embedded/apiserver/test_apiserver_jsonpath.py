@@ -10,6 +10,7 @@ PATHS = {
     "quoted": (".metadata.labels['cluster.x-k8s.io/name']", ["c1"]),
     "in double quotes": (r'.metadata.labels["cluster\.x-k8s\.io/name"]', ["c1"]),
     "plain": (".metadata.labels.plain", ["p"]),
+    "dots escaped": (r".metadata.labels.cluster\.x-k8s\.io/name", ["c1"]),
     "not there": (r".metadata.labels['other\.io/name']", []),
 }
 
