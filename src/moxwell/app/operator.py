@@ -33,9 +33,11 @@ from moxwell.errors import Invalid
 from moxwell.kube import kubeconfig
 from moxwell.kube.transport import KubeTransport
 from moxwell.pve import config, transport
+from moxwell.pve.effects import Effects
 from moxwell.pve.metrics import CountedTransport
 from moxwell.pve.regions import Regions
 from moxwell.pve.reservations import Reservations
+from moxwell.pve.write_metrics import export_writes
 from moxwell.runtime.fence import FencedTransport
 from moxwell.runtime.manager import Runtime, assemble
 from moxwell.runtime.reconciler import Controller
@@ -57,6 +59,7 @@ class OperatorOptions:
     controllers: tuple[str, ...] = ("infra", "tenancy")
     kubeconfig: str = ""
     context: str = ""
+    dry_run: bool = False  # refuse every write to Proxmox
     intervals: CloudIntervals = field(default_factory=CloudIntervals)
     service: str = "moxwell-webhook-service"
     validating: str = "moxwell-validating-webhook-configuration"
@@ -109,7 +112,13 @@ async def run(options: OperatorOptions, clock: Clock, environ: Mapping[str, str]
             handler, clock, options.settings, regions=lambda: tuple(regions), clusters=Cluster
         )
         metrics = RequestMetrics(runtime.metrics.registry)
-        regions = Regions(configs, clock, connect=lambda c: _connect(c, clock, runtime, metrics))
+        regions = Regions(
+            configs,
+            clock,
+            connect=lambda c: _connect(c, clock, runtime, metrics),
+            effects=Effects(clock=clock, dry_run=options.dry_run),
+        )
+        export_writes(runtime.metrics.registry, regions.effects)
         registry = RegionRegistry(regions, configs)
         compose(runtime, clock, regions, registry, options)
         await _run(stopping, runtime, regions, reload(options, registry, clock))
@@ -150,7 +159,9 @@ def compose(
         )
     if "tenancy" in chosen.groups:
         clusters = TenantClusterReconciler(
-            runtime.kube, lambda: defaults.defaults(regions, lab=False)
+            runtime.kube,
+            lambda: defaults.defaults(regions, lab=False),
+            caches=runtime.manager.caches,
         )
         runtime.manager.add(Controller(name="tenancy.cluster", reconciler=clusters))
         spaces = TenantReconciler(runtime.kube, regions)

@@ -71,6 +71,13 @@ class OperatorFlags:
         typer.Option("--webhook-port", help="Port of the admission and conversion webhooks; 0 "
                      "disables them."),
     ] = 9443  # fmt: skip
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Refuse every write to Proxmox; the audit log shows what would be sent.",
+        ),
+    ] = False
     bind: Annotated[str, typer.Option("--bind-address", help="Address to listen on.")] = "0.0.0.0"
     provider: Annotated[
         str, typer.Option("--cloud-provider", help="proxmox: run the cloud controllers.")
@@ -149,6 +156,7 @@ def _options(flags: OperatorFlags) -> "OperatorOptions":
         controllers=names,
         kubeconfig=flags.kubeconfig,
         context=flags.context,
+        dry_run=flags.dry_run,
         intervals=CloudIntervals(
             refresh_seconds=duration(flags.refresh),
             monitor_seconds=duration(flags.monitor),

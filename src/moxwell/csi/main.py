@@ -40,6 +40,7 @@ from moxwell.pve.config import RegionConfig, load
 from moxwell.pve.metrics import CountedTransport
 from moxwell.pve.regions import Regions
 from moxwell.pve.transport import PveHttpTransport, Transport
+from moxwell.pve.write_metrics import export_writes
 
 MAX_VOLUMES_LABEL = "csi.proxmox.sinextra.dev/max-volume-attachments"
 RETRY_SECONDS = 3.0
@@ -127,6 +128,7 @@ async def run_controller(
         return CountedTransport(PveHttpTransport(config, clock), metrics.request_finished, clock)
 
     regions = Regions(load(options.config), clock, connect=connect)
+    export_writes(metrics.registry, regions.effects)
     settings = settings_of(options.config.read_text(), options.name)
     driver = drivers.assemble(
         regions, clock, settings=settings, kube=kube, journal=_journal(options, kube)

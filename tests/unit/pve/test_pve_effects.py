@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import structlog
+from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from moxwell.errors import Denied
@@ -21,6 +22,7 @@ from moxwell.pve.steps import Destroy, GuestRef
 from moxwell.pve.targets import WriteTarget, target_of
 from moxwell.pve.transport import FileUpload
 from moxwell.pve.values import SecretValue
+from moxwell.pve.write_metrics import export_writes
 from moxwell.testing.loop import LoopClock
 from moxwell.testing.scripted_transport import ScriptedTransport
 
@@ -109,6 +111,23 @@ async def test_a_dry_run_sends_nothing_and_records_the_refusal() -> None:
     assert bench.transport.sent == []
     assert [(r.outcome, r.error) for r in bench.audit.records] == [("refused", "DryRun")] * 2
     assert bench.effects.counts == {("r1", "refused"): 2}
+
+
+async def test_writes_are_exported_by_region_and_outcome() -> None:
+    sent, refused = Bench(), Bench(dry_run=True)
+    registry = CollectorRegistry()
+    await sent.pve.qemu.start("pve1", 100)
+    with pytest.raises(DryRun):
+        await refused.pve.qemu.start("pve1", 100)
+    sent.effects.counts.update(refused.effects.counts)
+    export_writes(registry, sent.effects)
+    counted = {
+        sample.labels["outcome"]: sample.value
+        for family in registry.collect()
+        for sample in family.samples
+        if sample.name == "moxwell_proxmox_writes_total"
+    }
+    assert counted == {"ok": 1.0, "refused": 1.0}
 
 
 async def test_a_region_in_dry_run_refuses_steps() -> None:
