@@ -116,7 +116,7 @@ class Clusterctl:
 
 
 def _labelled(crd: Json) -> Json:
-    labels = {**crd["metadata"].get("labels", {}), **managers.CONTRACTS}
+    labels = {**crd["metadata"].get("labels", {}), **dict(managers.CONTRACTS)}
     return {**crd, "metadata": {**crd["metadata"], "labels": labels}}
 
 

@@ -12,6 +12,7 @@ import base64
 import contextlib
 import importlib.util
 import json
+import ssl
 import subprocess
 import sys
 import threading
@@ -20,18 +21,19 @@ import urllib.request
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import yaml
 
 from envtest import kubeconfig, managers
 from envtest.control_plane import ControlPlane
 from envtest.process import Failed, Process, free_port, wait_ready
-from moxwell.clock import SystemClock
+from moxwell.clock import Clock, SystemClock
 from moxwell.embedded.controlplanes.machine_control_planes import MachineControlPlanes
 from moxwell.kube.transport import KubeTransport
 from moxwell.lab.guests.guest_runner import GuestRunner
 from moxwell.lab.proxmox import certs, simulator
+from moxwell.lab.proxmox.guest import GuestOs
 from moxwell.lab.proxmox.state import SimRegion
 from moxwell.lab.proxmox.world import read_world
 from moxwell.testing.two_regions_world import QUICK, TOKEN, TOKEN_SECRET
@@ -73,7 +75,7 @@ class Simulated:
         self._lives: list[asyncio.Task[None]] = []
         self.simulator: simulator.Simulator | None = None
 
-    def __enter__(self) -> "Simulated":
+    def __enter__(self) -> Self:
         self._thread.start()
         self.call(self._start())
         return self
@@ -100,9 +102,15 @@ class Simulated:
         made = certs.make(self.folder / "certs", clock.now())
         self.ca = made.ca
         regions = read_world(self._world, "world", clock.now().timestamp())
-        self.simulator = simulator.Simulator(regions, clock, tls=made.context(), guest_os=guests)
+        self.simulator = self.make_simulator(regions, clock, made.context(), guests)
         await self.simulator.start()
         self._lives = [asyncio.create_task(guests.run()), asyncio.create_task(planes.run())]
+
+    def make_simulator(
+        self, regions: dict[str, SimRegion], clock: Clock, tls: ssl.SSLContext, guests: GuestOs
+    ) -> simulator.Simulator:
+        """The simulator of these regions, not started."""
+        return simulator.Simulator(regions, clock, tls=tls, guest_os=guests)
 
     async def _stop(self) -> None:
         for life in self._lives:

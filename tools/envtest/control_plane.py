@@ -205,7 +205,7 @@ class ControlPlane:
             f"--cert-dir={self.folder}",
             *args,
         )
-        wait_ready(process, lambda: _answers(port))
+        wait_ready(process, lambda: answers(port))
         return process
 
 
@@ -216,7 +216,7 @@ def _decoded(data: bytes) -> Any:
         return data.decode(errors="replace")
 
 
-def _answers(port: int) -> bool:
+def answers(port: int) -> bool:
     """Whether a component reports healthy; its certificate is not verified."""
     loose = ssl.create_default_context()
     loose.check_hostname, loose.verify_mode = False, ssl.CERT_NONE

@@ -14,14 +14,14 @@ from envtest.table import Tool
 
 def replaces(tool: Tool, upstream: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """``(old, new, version)`` for every replace of the module; folders become versions."""
-    siblings = dict(tool.siblings)
+    siblings, pins = dict(tool.siblings), dict(tool.pins)
     for line in upstream.get("Replace") or ():
         old, new = line["Old"]["Path"], line["New"]
         version = new.get("Version")
         if version is None:
             version, new = siblings.get(old, siblings.get("*")), {"Path": old}
         if version is not None:
-            yield old, new["Path"], version
+            yield old, new["Path"], pins.get(old, version)
 
 
 def text(tool: Tool, upstream: Mapping[str, Any]) -> str:

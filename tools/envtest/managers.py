@@ -21,7 +21,7 @@ from envtest import locate
 from envtest.control_plane import ControlPlane
 from envtest.process import Process, free_port, wait_ready
 
-CONTRACTS = {"cluster.x-k8s.io/v1beta1": "v1beta1", "cluster.x-k8s.io/v1beta2": "v1beta2"}
+CONTRACTS = (("cluster.x-k8s.io/v1beta1", "v1beta1"), ("cluster.x-k8s.io/v1beta2", "v1beta2"))
 Object = dict[str, Any]
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # CRDs are long
 DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -29,12 +29,13 @@ DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 @dataclass(frozen=True, slots=True)
 class Manager:
-    """One program of the table, the folder of its manifests, and its health flag."""
+    """One program of the table: the folder of its manifests, flags, and versions by contract."""
 
     name: str
     source: str
     health: str = "--health-addr"
     flags: tuple[str, ...] = ()
+    contracts: tuple[tuple[str, str], ...] = CONTRACTS
 
 
 GATES = "--feature-gates=ReconcilerRateLimiting=false"  # it delays an object for a second
@@ -63,7 +64,7 @@ def start(plane: ControlPlane, *managers: Manager) -> tuple[Process, ...]:
     install(plane, {manager: f"https://127.0.0.1:{port}" for manager, port, _ in chosen})
     started = tuple(_start(plane, manager, port, health) for manager, port, health in chosen)
     for process, (_, _, health) in zip(started, chosen, strict=True):
-        wait_ready(process, partial(_is_ready, health))
+        wait_ready(process, partial(is_ready, health))
     return started
 
 
@@ -97,9 +98,17 @@ def install(plane: ControlPlane, urls: Mapping[Manager, str]) -> None:
     plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=180s")
 
 
+def install_definitions(plane: ControlPlane, manager: Manager) -> None:
+    """Its CRDs without webhooks, for programs that use one version of their kinds."""
+    found = [_labelled(obj, manager) for obj in definitions(manager)]
+    text = yaml.dump_all(found, Dumper=DUMPER)
+    plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
+    plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=180s")
+
+
 def _objects(manager: Manager, url: str, bundle: str) -> Iterator[Object]:
     for obj in definitions(manager):
-        yield _definition(obj, url, bundle)
+        yield _definition(_labelled(obj, manager), url, bundle)
     for obj in _documents(locate.folder(manager.name) / manager.source / "webhook"):
         if hooked := _hooked(obj, manager, url, bundle):
             yield hooked
@@ -115,8 +124,12 @@ def _documents(folder: Path) -> Iterator[Object]:
         yield from (obj for obj in yaml.load_all(path.read_text(), LOADER) if obj)
 
 
+def _labelled(obj: Object, manager: Manager) -> Object:
+    obj["metadata"]["labels"] = {**obj["metadata"].get("labels", {}), **dict(manager.contracts)}
+    return obj
+
+
 def _definition(obj: Object, url: str, bundle: str) -> Object:
-    obj["metadata"]["labels"] = {**obj["metadata"].get("labels", {}), **CONTRACTS}
     if len(obj["spec"]["versions"]) > 1:
         client = {"url": f"{url}/convert", "caBundle": bundle}
         webhook = {"conversionReviewVersions": ["v1"], "clientConfig": client}
@@ -134,7 +147,8 @@ def _hooked(obj: Object, manager: Manager, url: str, bundle: str) -> Object | No
     return obj
 
 
-def _is_ready(port: int) -> bool:
+def is_ready(port: int) -> bool:
+    """Whether the manager with this health port reports ready."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=2) as answer:
             return bool(answer.status == 200)

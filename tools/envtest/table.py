@@ -3,7 +3,8 @@ The table of pinned programs: what is built, from which Go module, at which vers
 
 Some modules cannot be built from their module path alone, because their ``go.mod`` replaces other
 modules by folders that a module archive does not contain; ``siblings`` gives the published version
-for such a folder (``*`` is every folder of the archive).
+for such a folder (``*`` is every folder of the archive). ``pins`` replaces a version that the
+registry does not serve by another patch version.
 """
 
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ class Tool:
     package: str = ""
     stamps: tuple[str, ...] = ()
     siblings: tuple[tuple[str, str], ...] = ()
+    pins: tuple[tuple[str, str], ...] = ()
     keep: tuple[str, ...] = ()
     keep_from: tuple[tuple[str, str, str], ...] = ()
 
@@ -143,4 +145,36 @@ TOOLS: tuple[Tool, ...] = (
     _snapshotter("csi-snapshotter"),
     _snapshotter("snapshot-controller"),
 )
-BY_NAME = {tool.name: tool for tool in TOOLS}
+# The programs of a real node: only `make real` builds them.
+NODE_TOOLS: tuple[Tool, ...] = (_kubernetes("kubelet"), _kubernetes("kubeadm"))
+# Programs with the same purpose as Moxwell: only `make peers` builds them.
+PEERS: tuple[Tool, ...] = (
+    Tool(
+        "capmox",
+        "github.com/ionos-cloud/cluster-api-provider-proxmox",
+        "v0.9.0",
+        "cmd",
+        pins=(("sigs.k8s.io/cluster-api", "v1.12.10"),),
+        keep=("config/crd/bases", "config/webhook"),
+    ),
+    Tool(
+        "proxmox-csi-controller",
+        "github.com/sergelogvinov/proxmox-csi-plugin",
+        "v0.18.1",
+        "cmd/controller",
+    ),
+    Tool(
+        "proxmox-ccm",
+        "github.com/sergelogvinov/proxmox-cloud-controller-manager",
+        "v0.7.0",
+        "cmd/proxmox-cloud-controller-manager",
+    ),
+    Tool(
+        "karpenter-proxmox",
+        "github.com/sergelogvinov/karpenter-provider-proxmox",
+        "v0.12.0",
+        "cmd/controller",
+        keep=("pkg/apis/crds",),
+    ),
+)
+BY_NAME = {tool.name: tool for tool in (*TOOLS, *NODE_TOOLS, *PEERS)}

@@ -8,11 +8,12 @@ import pytest
 from envtest import gomod, locate
 from envtest.__main__ import run
 from envtest.install import EnvtestError, Go, install
-from envtest.table import BY_NAME, TOOLS, Tool
+from envtest.table import BY_NAME, NODE_TOOLS, PEERS, TOOLS, Tool
 
 ONE = Tool("one", "example.com/one", "v1.2.3", "cmd/one")
 STAGED = Tool("one", "example.com/one", "v1.2.3", siblings=(("*", "v0.2.3"),))
 NAMED = Tool("one", "example.com/one", "v1.2.3", siblings=(("example.com/a", "v9.0.0"),))
+PINNED = Tool("one", "example.com/one", "v1.2.3", pins=(("example.com/a", "v1.0.1"),))
 
 
 def folder_of(path: str) -> dict[str, Any]:
@@ -46,6 +47,12 @@ def published(path: str, to: str, version: str) -> dict[str, Any]:
             [("example.com/a", "example.com/a", "v9.0.0")],
             id="one folder has a version",
         ),
+        pytest.param(
+            PINNED,
+            [published("example.com/a", "example.com/a", "v1.0.0")],
+            [("example.com/a", "example.com/a", "v1.0.1")],
+            id="a version that the registry does not serve is replaced",
+        ),
     ],
 )
 def test_replaces(tool: Tool, lines: Any, want: list[tuple[str, str, str]]) -> None:
@@ -59,7 +66,7 @@ def test_the_module_requires_only_the_program() -> None:
 
 
 def test_every_program_stands_once_in_the_table() -> None:
-    assert len(BY_NAME) == len(TOOLS)
+    assert len(BY_NAME) == len(TOOLS) + len(NODE_TOOLS) + len(PEERS)
 
 
 def test_the_cache_can_be_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
