@@ -148,10 +148,13 @@ class Kube(SubresourceClient, DiscoveryClient, PrinterTables):
 
     # Writes
 
-    async def create(self, obj: T, at: Resource | None = None, *, dry_run: bool = False) -> T:
-        """Create the object; ``at`` is the resource of a dict."""
+    async def create(
+        self, obj: T, at: Resource | None = None, *, subresource: str = "", dry_run: bool = False
+    ) -> T:
+        """Create the object, or a subresource of it; ``at`` is the resource of a dict."""
         codec = self._codec(at or type(obj))
-        path = codec.resource.path(_meta(obj, "namespace"))
+        name = _meta(obj, "name") if subresource else ""
+        path = codec.resource.path(_meta(obj, "namespace"), name, subresource)
         return await self._send(codec, "POST", path, obj, dry_run=dry_run)
 
     async def replace(

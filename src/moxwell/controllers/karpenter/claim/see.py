@@ -1,0 +1,49 @@
+"""Read the machine of a node claim and its nodes."""
+
+from moxwell.api.karpenter.nodeclaims import NodeClaim
+from moxwell.clock import Clock
+from moxwell.controllers.karpenter.claim.observed import (
+    ClaimTimeouts,
+    LaunchRecord,
+    ObservedClaim,
+)
+from moxwell.controllers.karpenter.lookup import NodeLookup
+from moxwell.controllers.karpenter.node_termination import TerminationObserver
+from moxwell.controllers.karpenter.provider import InstanceReader
+
+
+class ClaimObserver:
+    """Observes node claims through the provider and the caches."""
+
+    def __init__(
+        self,
+        lookup: NodeLookup,
+        terminations: TerminationObserver,
+        provider: InstanceReader,
+        clock: Clock,
+        timeouts: ClaimTimeouts,
+    ) -> None:
+        self._lookup, self._terminations, self._provider = lookup, terminations, provider
+        self._clock, self._timeouts = clock, timeouts
+
+    async def observe(self, claim: NodeClaim) -> ObservedClaim:
+        """The machine, and the nodes with its provider ID."""
+        instance = await self._provider.instance(claim)
+        status = claim.status
+        provider_id = status.provider_id or (instance.provider_id if instance else "")
+        nodes = self._lookup.nodes_of(provider_id)
+        ending = [n for n in nodes if n.metadata.deletion_timestamp is not None]
+        return ObservedClaim(
+            now=self._clock.now(),
+            instance=instance,
+            record=LaunchRecord(
+                provider_id=status.provider_id,
+                image_id=status.image_id,
+                node_name=status.node_name,
+                capacity=tuple(sorted(status.capacity.items())),
+                allocatable=tuple(sorted(status.allocatable.items())),
+            ),
+            nodes=nodes,
+            terminations=tuple([await self._terminations.observe(n) for n in ending]),
+            timeouts=self._timeouts,
+        )

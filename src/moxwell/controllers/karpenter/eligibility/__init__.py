@@ -1,0 +1,4 @@
+"""
+``karpenter.eligibility``: which node claims may be disrupted: conditions Drifted and
+Consolidatable, and ``lastPodEventTime``.
+"""

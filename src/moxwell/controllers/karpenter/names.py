@@ -1,0 +1,13 @@
+"""Names of Karpenter's API that its controllers share: finalizer, annotations, taints, labels."""
+
+from moxwell.api.core.nodes import Taint
+
+FINALIZER = "karpenter.sh/termination"
+HASH = "karpenter.sh/nodepool-hash"
+HASH_VERSION = "karpenter.sh/nodepool-hash-version"
+TERMINATION_TIMESTAMP = "karpenter.sh/nodeclaim-termination-timestamp"
+DO_NOT_SYNC_TAINTS = "karpenter.sh/do-not-sync-taints"
+EXCLUDE_BALANCERS = "node.kubernetes.io/exclude-from-external-load-balancers"
+UNREGISTERED = Taint(key="karpenter.sh/unregistered", effect="NoExecute")
+COMMAND = "moxwell.dev/disruption-command"  # on node claims that a command deletes
+REPLACES = "moxwell.dev/replacement-of"  # on node claims that a command creates: its id
