@@ -4,6 +4,9 @@ What every test has: fixtures over genuine programs, and properties that do not 
 What the fixtures are is in ``tools/envtest``.
 """
 
+from collections.abc import Generator
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["envtest.plugin"]
@@ -12,3 +15,15 @@ settings.register_profile(
     "shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("shared machine")
+
+CAPTURED_LINES = 60  # of each stream of a failing test; the traceback must not get lost
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Keep the end of what a test printed."""
+    report = yield
+    report.sections = [
+        (title, "\n".join(text.splitlines()[-CAPTURED_LINES:])) for title, text in report.sections
+    ]
+    return report

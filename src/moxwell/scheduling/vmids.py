@@ -41,15 +41,25 @@ class RangeExhausted(Invalid):
     reason = "VMIDRangeExhausted"
 
 
-def choose_vmid(
+def find_vmid(
     within: VmidRange, taken: Container[int], cooling: Container[int] = (), *, seed: str
-) -> int:
-    """The first free VMID after the position given by the seed."""
+) -> int | None:
+    """The first free VMID after the position given by the seed; None if the range has none."""
     first = zlib.crc32(seed.encode()) % len(within)
     for offset in range(len(within)):
         vmid = within.start + (first + offset) % len(within)
         if vmid not in taken and vmid not in cooling:
             return vmid
+    return None
+
+
+def choose_vmid(
+    within: VmidRange, taken: Container[int], cooling: Container[int] = (), *, seed: str
+) -> int:
+    """The first free VMID after the position given by the seed."""
+    found = find_vmid(within, taken, cooling, seed=seed)
+    if found is not None:
+        return found
     raise RangeExhausted(
         f"every VMID in {within.start}-{within.end} is in use or was freed less than "
         f"{COOL_DOWN_SECONDS // 60} minutes ago; widen the range"

@@ -29,6 +29,7 @@ from moxwell.api.infra.template import (
     HighAvailability,
     LastApplied,
     MachineDisks,
+    VmidRangeSpec,
 )
 from moxwell.api.meta import ObjectMeta
 from moxwell.bootstrap.bootstrap_data import BootstrapData
@@ -85,6 +86,7 @@ from moxwell.runtime.move import Done, Wait
 from moxwell.scheduling.guest_hardware import hardware_hash
 from moxwell.scheduling.inventory_model import CandidateHost, HostKey, HostStorage, Template
 from moxwell.scheduling.simulate import PlacementInput
+from moxwell.scheduling.vmids import RangeExhausted
 
 UID = "11111111-2222-4333-8444-555555555555"
 MARK = Mark(UID, "n/")
@@ -484,6 +486,34 @@ def test_a_vmid_is_reserved_with_what_will_be_applied() -> None:
     patch = move.patch()
     assert patch["spec"]["claim"]["host"] == "a"
     assert patch["spec"]["claim"]["zone"] is None  # replaces what an earlier claim says
+
+
+def two_regions(**taken: int) -> ObservedPlacement:
+    """Two equal hosts in regions ``r`` and ``s``; ``taken`` is the VMID in use in a region."""
+    other = replace(HOST, key=HostKey("s", "a"))
+    copy = replace(TEMPLATE, template=replace(TEMPLATE.template, key=HostKey("s", "a")))
+    request = placement_request(ProxmoxMachineSpec(), ProxmoxClusterSpec(), [TEMPLATE, copy])
+    given = PlacementInput(request, (HOST, other), (TEMPLATE.template, copy.template))
+    usage = {r: VmidUsage({taken[r]} if r in taken else {}) for r in ("r", "s")}
+    return ObservedPlacement(given, (TEMPLATE, copy), usage)
+
+
+@pytest.mark.parametrize(
+    ("taken", "region"), [({"r": 5000}, "s"), ({"s": 5000}, "r"), ({"r": 4999}, "r")]
+)
+def test_a_region_without_a_free_vmid_is_passed_over(taken: dict[str, int], region: str) -> None:
+    only = VmidRangeSpec(start=5000, end=5000)
+    machine = obj(virtual_machine_id=None, claim=None, region=None, vm_id_range=only)
+    move = plan(machine, seen(owners=PROVISIONED, placement=two_regions(**taken)))
+    assert isinstance(move, ReserveVMID)
+    assert (move.region, move.vmid) == (region, 5000)
+
+
+def test_no_region_has_a_free_vmid() -> None:
+    only = VmidRangeSpec(start=5000, end=5000)
+    machine = obj(virtual_machine_id=None, claim=None, region=None, vm_id_range=only)
+    with pytest.raises(RangeExhausted, match="widen the range"):
+        plan(machine, seen(owners=PROVISIONED, placement=two_regions(r=5000, s=5000)))
 
 
 def test_without_room_it_waits_and_says_what_each_host_lacks() -> None:

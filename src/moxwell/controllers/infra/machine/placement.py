@@ -28,11 +28,12 @@ from moxwell.scheduling.inventory_model import GIB, MIB, HostKey
 from moxwell.scheduling.placement import (
     HostVerdict,
     OvercommitLimits,
+    Placement,
     PlacementRequest,
 )
 from moxwell.scheduling.simulate import PlacementInput
 from moxwell.scheduling.templates import TemplateQuery
-from moxwell.scheduling.vmids import VmidRange, choose_vmid
+from moxwell.scheduling.vmids import VmidRange, choose_vmid, find_vmid
 
 INSUFFICIENT_SECONDS = 15.0
 
@@ -48,14 +49,15 @@ def choose_place(
     """Reserve a VMID on the best host, or wait and say what each host lacks."""
     if observed.input is None:
         return Wait(ProxmoxMachineReason.REGION_UNREACHABLE, observed.unreachable)
-    placement = observed.input.without_hosts(avoid).place()
+    vmids = _free_vmids(obj, owners.proxmox_cluster.spec, observed)
+    placement = _place(observed.input.without_hosts(avoid), vmids)
     if placement.chosen is None:
         rest = f" | {observed.unreachable}" if observed.unreachable else ""
         message = placement.sentence() + rest
         return Wait(ProxmoxMachineReason.INSUFFICIENT_RESOURCES, message, INSUFFICIENT_SECONDS)
     claim = _claim(obj, owners, observed, placement.chosen, stale_clones)
     region = placement.chosen.key.region
-    vmid = _vmid(obj, owners.proxmox_cluster.spec, observed, region)
+    vmid = vmids[region] or _vmid(obj, owners.proxmox_cluster.spec, observed, region)
     return ReserveVMID(
         MachineVersion.of(obj),
         region,
@@ -64,6 +66,13 @@ def choose_place(
         _reservation(obj, region, vmid, claim, observed.input.request),
         placement.sentence(),
     )
+
+
+def _place(given: PlacementInput, vmids: Mapping[str, int | None]) -> Placement:
+    """Prefer regions that have a free VMID; without one, the choice explains what is missing."""
+    exhausted = {h.key for h in given.hosts if vmids.get(h.key.region, 0) is None}
+    placement = given.without_hosts(exhausted).place()
+    return placement if placement.chosen is not None or not exhausted else given.place()
 
 
 def _claim(
@@ -96,13 +105,27 @@ def _claim(
     )
 
 
+def _vmid_range(obj: ProxmoxMachine, cluster: ProxmoxClusterSpec) -> VmidRange:
+    given = obj.spec.vm_id_range or cluster.vm_id_range
+    return VmidRange(given.start, given.end) if given else VmidRange()
+
+
+def _free_vmids(
+    obj: ProxmoxMachine, cluster: ProxmoxClusterSpec, observed: ObservedPlacement
+) -> dict[str, int | None]:
+    """The VMID that the machine gets in each region; None where its range is exhausted."""
+    within = _vmid_range(obj, cluster)
+    return {
+        region: find_vmid(within, usage, usage.cooling, seed=obj.uid)
+        for region, usage in observed.vmids.items()
+    }
+
+
 def _vmid(
     obj: ProxmoxMachine, cluster: ProxmoxClusterSpec, observed: ObservedPlacement, region: str
 ) -> int:
-    given = obj.spec.vm_id_range or cluster.vm_id_range
-    within = VmidRange(given.start, given.end) if given else VmidRange()
     usage = observed.vmids[region]
-    return choose_vmid(within, usage, usage.cooling, seed=obj.uid)
+    return choose_vmid(_vmid_range(obj, cluster), usage, usage.cooling, seed=obj.uid)
 
 
 def _reservation(
