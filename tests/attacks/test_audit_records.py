@@ -132,6 +132,18 @@ def test_the_files_are_rotated(tmp_path: Path) -> None:
     assert lines(tmp_path / "a.jsonl")[-1]["text"] == "100 % of it\nand more"
 
 
+@pytest.mark.parametrize("text", ["plain", "ü\u2028\u0085", "\ud800", "\x7f\n"])
+def test_every_text_is_one_line_of_ascii(tmp_path: Path, text: str) -> None:
+    line = {"text": text, "number": 10**400}
+    file = JsonLinesFile(tmp_path / "a.jsonl", max_bytes=1_000, keep=2)
+    for _ in range(4):
+        file.append(line)
+    file.close()
+    assert all(f.stat().st_size <= 1_000 for f in tmp_path.iterdir())
+    assert all(f.read_bytes().isascii() for f in tmp_path.iterdir())
+    assert lines(tmp_path / "a.jsonl") == [line] * 4
+
+
 def test_a_full_disk_loses_lines_and_nothing_else(tmp_path: Path) -> None:
     file = JsonLinesFile(Path("/dev/full"))
     file.append({"a": 1})

@@ -12,6 +12,7 @@ import re
 import ssl
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -161,8 +162,7 @@ class HttpServer:
 
     def _require_valid(self, peer: Mapping[str, Any]) -> None:
         """Refuse a certificate that was revoked, or that expired on an open connection."""
-        ends = ssl.cert_time_to_seconds(peer["notAfter"])
-        expired = ends <= self._api_server.core.clock.now().timestamp()
+        expired = _seconds(peer["notAfter"]) <= self._api_server.core.clock.now().timestamp()
         try:
             revoked = self._revocations.is_revoked(int(peer["serialNumber"], 16))
         except MoxwellError as error:
@@ -190,7 +190,13 @@ def _authenticated(user: requests.UserInfo) -> requests.UserInfo:
     return requests.UserInfo(name=user.name, groups=groups, uid=user.uid, extra=user.extra)
 
 
-def _from_certificate(subject: Sequence[Sequence[tuple[str, str]]]) -> requests.UserInfo:
+@lru_cache(maxsize=4096)  # a connection has one certificate for all its requests
+def _seconds(not_after: str) -> int:
+    return ssl.cert_time_to_seconds(not_after)
+
+
+@lru_cache(maxsize=4096)
+def _from_certificate(subject: tuple[tuple[tuple[str, str], ...], ...]) -> requests.UserInfo:
     parts = [pair for part in subject for pair in part]
     name = next((value for key, value in parts if key == "commonName"), "")
     groups = tuple(value for key, value in parts if key == "organizationName")

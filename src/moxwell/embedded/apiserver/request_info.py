@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from moxwell.api import requests
 from moxwell.embedded.apiserver import status_errors
@@ -70,6 +71,7 @@ class RequestInfo:
     subresource: str = ""
 
 
+@lru_cache(maxsize=1024)  # authorization, serving and audit of a request each need it
 def parse_path(path: str) -> RequestInfo | None:
     """Parse a resource path; None for discovery and other paths."""
     parts = path.strip("/").split("/")

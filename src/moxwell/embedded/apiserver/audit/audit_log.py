@@ -162,4 +162,4 @@ def _body(body: bytes) -> Any:
 
 
 def _micro_time(clock: Clock) -> str:
-    return clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return f"{clock.now().replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
