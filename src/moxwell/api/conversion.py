@@ -133,8 +133,8 @@ def canonical_form(kind: type[Object]) -> Convert:
 
 def _all_fields(value: Any) -> Any:
     if isinstance(value, msgspec.Struct):
-        fields = msgspec.structs.fields(value)
-        return {field.encode_name: _all_fields(getattr(value, field.name)) for field in fields}
+        names = zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
+        return {shown: _all_fields(getattr(value, name)) for name, shown in names}
     if isinstance(value, Mapping):
         return {key: _all_fields(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from moxwell.api.kinds import Object, ValidationRule
 
@@ -33,12 +33,11 @@ def violations(obj: Object, old: Object | None = None) -> tuple[Violation, ...]:
 def _walk(value: Any, old: Any, path: str) -> Iterator[Violation]:
     if isinstance(value, Struct):
         yield from _violated(value, old, path)
-        for field in structs.fields(value):
-            inner = getattr(value, field.name)
-            previous = getattr(old, field.name, None) if type(old) is type(value) else None
-            yield from _walk(
-                inner, previous, f"{path}.{field.encode_name}" if path else field.encode_name
-            )
+        for name, shown in zip(
+            value.__struct_fields__, value.__struct_encode_fields__, strict=True
+        ):
+            previous = getattr(old, name, None) if type(old) is type(value) else None
+            yield from _walk(getattr(value, name), previous, f"{path}.{shown}" if path else shown)
     elif isinstance(value, tuple | list):
         for index, item in enumerate(value):
             yield from _walk(item, _previous(item, old), f"{path}[{index}]")

@@ -196,7 +196,7 @@ def _machine_changes(old: ProxmoxMachineSpec, new: ProxmoxMachineSpec) -> Iterat
     Most fields are immutable; those that Proxmox can change on a guest require ``changes:
     InPlace``.
     """
-    if not old.provider_id:
+    if not old.provider_id or old == new:
         return
     for field in structs.fields(ProxmoxMachineSpec):
         before, after = getattr(old, field.name), getattr(new, field.name)
