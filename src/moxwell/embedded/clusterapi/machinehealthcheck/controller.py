@@ -14,7 +14,6 @@ from moxwell.embedded.clusterapi.machinehealthcheck.plan import (
     describe,
     machine_conditions,
     next_move,
-    remediations,
 )
 from moxwell.embedded.clusterapi.machinehealthcheck.see import HealthObserver
 from moxwell.embedded.token_buckets import TokenBuckets
@@ -82,11 +81,9 @@ class MachineHealthCheckController(
     def events(
         self, check: MachineHealthCheck, seen: ObservedHealth, move: HealthCheckMove
     ) -> Sequence[Note]:
+        chosen = move.remediations if isinstance(move, Remediate) else ()
         reason = MachineHealthCheckReason.UNHEALTHY
-        return [
-            Note(reason, f"{target.machine.name} {target.unhealthy}", "Warning")
-            for target in remediations(check, seen)
-        ]
+        return [Note(reason, f"{each.delete.name} {each.unhealthy}", "Warning") for each in chosen]
 
 
 def _health(machine: Machine | None) -> object:

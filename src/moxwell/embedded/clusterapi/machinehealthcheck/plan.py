@@ -97,6 +97,7 @@ class MachineRemediation:
     rate: float
     uid: str
     delete: Delete
+    unhealthy: str = ""  # why
 
     def __str__(self) -> str:
         return str(self.delete)
@@ -125,7 +126,7 @@ def targets(check: MachineHealthCheck, seen: ObservedHealth) -> list[HealthCheck
 def next_move(check: MachineHealthCheck, seen: ObservedHealth) -> HealthCheckMove:
     """Delete unhealthy Machines of MachineSets, unless too many are unhealthy."""
     found = targets(check, seen)
-    if chosen := remediations(check, seen):
+    if chosen := remediations(check, seen, found):
         return Remediate(cluster_key(check), tuple(_remediation(t, seen) for t in chosen))
     due = min((t.check_after for t in found if t.check_after), default=CHECK_SECONDS)
     return Done(min(due, RETRY_SECONDS if candidates(check, found) else CHECK_SECONDS))
@@ -139,12 +140,14 @@ def cluster_key(check: MachineHealthCheck) -> str:
 def _remediation(target: HealthCheckTarget, seen: ObservedHealth) -> MachineRemediation:
     machine, rate = target.machine, eviction_rate(target.zone, seen.zones)
     delete = Delete(Machine, machine.name, machine.namespace, uid=machine.uid)
-    return MachineRemediation(target.zone, rate, machine.uid, delete)
+    return MachineRemediation(target.zone, rate, machine.uid, delete, target.unhealthy)
 
 
-def remediations(check: MachineHealthCheck, seen: ObservedHealth) -> list[HealthCheckTarget]:
+def remediations(
+    check: MachineHealthCheck, seen: ObservedHealth, found: Sequence[HealthCheckTarget]
+) -> list[HealthCheckTarget]:
     """Unhealthy Machines to delete now: one of each zone whose rate allows it."""
-    waiting = candidates(check, targets(check, seen))
+    waiting = candidates(check, found)
     chosen = {t.zone: t for t in reversed(waiting) if t.zone in seen.ready_zones}
     return [t for t in waiting if chosen.get(t.zone) is t]
 
