@@ -26,9 +26,11 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stage(root: Path) -> AsyncIterator[Stage]:
     clock = SystemClock()
-    made = Stage(
-        lambda: InProcessControlPlanes(root, clock, new_port=free_port), clock, "v1.34.1", "v1.35.0"
-    )
+
+    def opened() -> InProcessControlPlanes:
+        return InProcessControlPlanes(root, clock, new_port=free_port, address=made.address)
+
+    made = Stage(opened, clock, "v1.34.1", "v1.35.0")
     await made.begin()
     yield made
     await made.end()

@@ -32,7 +32,9 @@ async def stage(root: Path) -> AsyncIterator[Stage]:
 
     def opened() -> ProcessControlPlanes:
         processes = Processes(clock, python_environ(os.environ))
-        return ProcessControlPlanes(root, clock, processes=processes, new_port=free_port)
+        return ProcessControlPlanes(
+            root, clock, processes=processes, new_port=free_port, address=made.address
+        )
 
     made = Stage(opened, clock, "v1.34.1", "v1.35.0")
     await made.begin()

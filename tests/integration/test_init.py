@@ -11,6 +11,7 @@ import pytest
 
 from moxwell.clock import SystemClock
 from moxwell.config_file import InvalidConfig
+from moxwell.embedded.controlplanes import addresses
 from moxwell.errors import Denied, Invalid, Unreachable
 from moxwell.lab.proxmox import certs
 from moxwell.lab.proxmox.simulator import Simulator
@@ -25,6 +26,7 @@ from moxwell.onboarding.access_plan import (
     wanted_roles,
 )
 from moxwell.onboarding.connect import AdminLogin, connect
+from moxwell.onboarding.local_address import local_address
 from moxwell.pve import config as pve_config
 from moxwell.pve.effects import Effects, PveWrite
 from moxwell.pve.regions import Regions
@@ -195,6 +197,23 @@ def test_a_region_is_added_and_the_rest_stays(tmp_path: Path) -> None:
         with pytest.raises(InvalidConfig):
             config_file.add_region(path, entry)
         assert path.read_text() == text
+
+
+def test_the_address_of_control_planes_is_set_once(tmp_path: Path) -> None:
+    path = tmp_path / "moxwell.yaml"
+    config_file.add_region(
+        path, config_file.region_entry("a", "https://a:8006", "m@pve!moxwell", "s")
+    )
+    assert config_file.set_control_plane_address(path, "192.0.2.5")
+    assert not config_file.set_control_plane_address(path, "192.0.2.6")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert addresses.parse(path.read_text()).address == "192.0.2.5"
+    assert config_file.known_regions(path) == ("a",)
+
+
+async def test_an_address_of_this_machine_is_proposed() -> None:
+    for url in ("https://127.0.0.1:8006", "https://no-such-host.invalid:8006"):
+        assert await local_address(url) == ""
 
 
 async def test_a_silent_host_is_named() -> None:

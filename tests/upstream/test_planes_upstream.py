@@ -17,6 +17,7 @@ from envtest.locate import cache
 from envtest.plugin import KUBERNETES, require
 from moxwell.clock import SystemClock
 from moxwell.embedded.clusterapi.tenantcontrolplane.plan import HostedControlPlane
+from moxwell.embedded.controlplanes.addresses import loopback
 from moxwell.embedded.controlplanes.binaries.control_planes import BinaryControlPlanes
 from moxwell.embedded.controlplanes.binaries.etcd import prefix_of
 from moxwell.embedded.controlplanes.binaries.etcd_backups import EtcdBackups
@@ -38,13 +39,14 @@ from moxwell.testing.control_planes_contract import (
     client,
 )
 
+Address = Callable[[Path], str]
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.genuine,
     pytest.mark.slow,
     pytest.mark.xdist_group("control plane binaries"),
 ]
-Opened = Callable[[], BinaryControlPlanes]
+Opened = Callable[[Address], BinaryControlPlanes]
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +61,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def opened(root: Path) -> Opened:
-    def open_() -> BinaryControlPlanes:
+    def open_(address: Address = loopback) -> BinaryControlPlanes:
         clock = SystemClock()
         return BinaryControlPlanes(
             root,
@@ -67,6 +69,7 @@ def opened(root: Path) -> Opened:
             installed=InstalledReleases([cache(), root / "more"]),
             processes=Processes(clock, {"PATH": os.environ["PATH"], "HOME": str(root)}),
             new_port=free_port,
+            address=address,
         )
 
     return open_
@@ -77,7 +80,7 @@ async def stage(root: Path, opened: Opened) -> AsyncIterator[Stage]:
     release = list((await InstalledReleases([cache()]).releases()).values())[-1]
     newer = re.sub(r"\d+$", "99", release.version)
     another_build(root / "more", release, newer)
-    made = Stage(opened, SystemClock(), release.version, newer)
+    made = Stage(lambda: opened(made.address), SystemClock(), release.version, newer)
     await made.begin()
     yield made
     await made.end()

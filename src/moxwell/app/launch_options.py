@@ -8,7 +8,9 @@ from pathlib import Path
 
 import msgspec
 
+from moxwell import config_file
 from moxwell.app.state_dir import InstanceInfo, StateDir, rename_old_keys
+from moxwell.embedded.controlplanes import addresses
 from moxwell.errors import Missing
 from moxwell.pve import config
 
@@ -73,6 +75,7 @@ def check(options: LaunchOptions) -> None:
             raise Missing(f"the configuration file {options.config} does not exist")
         config.load(Path(options.config))
         config.control_plane_binaries(Path(options.config))
+        addresses.parse(config_file.read_text(Path(options.config))).check()
     if binaries not in BINARIES_KEYWORDS and not Path(binaries).is_dir():
         raise Missing(f"the folder {binaries} with control plane binaries does not exist")
     if options.world and not Path(options.world).is_file():

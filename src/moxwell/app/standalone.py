@@ -47,6 +47,7 @@ from moxwell.embedded.clusterapi.references import ReferenceResolver
 from moxwell.embedded.clusterapi.tenantcontrolplane.controller import (
     TenantControlPlaneController,
 )
+from moxwell.embedded.controlplanes import addresses as control_plane_addresses
 from moxwell.embedded.controlplanes.control_planes import HostedControlPlanes, open_control_planes
 from moxwell.embedded.ports import remembered_port
 from moxwell.json_lines import JsonLinesFile
@@ -242,6 +243,7 @@ async def _open_control_planes(
         clock,
         options.control_plane_binaries,
         os.environ,
+        addresses=control_plane_addresses.parse(_config_text(options)),
         extend=extend,
     )
 

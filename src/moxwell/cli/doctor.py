@@ -6,9 +6,10 @@ Exits with 1 if a check failed that needs an action, else with 0.
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
 
 import typer
 
@@ -23,6 +24,7 @@ from moxwell.errors import MoxwellError
 
 if TYPE_CHECKING:
     from moxwell.embedded.apiserver.storage.status import DatabaseStatus
+    from moxwell.embedded.controlplanes.addresses import ControlPlaneAddresses
 
 Level = Literal["ok", "remark", "wrong"]
 MIN_FREE_BYTES = 500 << 20
@@ -59,6 +61,7 @@ async def _all(name: str) -> list[DoctorFinding]:
     if found[0].level == "wrong":
         return found
     found += _regions(name)
+    found += _control_plane_address(name)
     found += await _databases(name)
     try:
         async with connect.kube(name) as kube:
@@ -98,6 +101,39 @@ def _regions(name: str) -> list[DoctorFinding]:
     except MoxwellError as error:
         return [DoctorFinding("wrong", f"the daemon does not answer: {error}", "see its log")]
     return [DoctorFinding(r["level"], r["what"], r["do"]) for r in rows]
+
+
+def _control_plane_address(name: str) -> list[DoctorFinding]:
+    """Whether the nodes of a region can reach control planes of this machine."""
+    from pathlib import Path
+
+    from moxwell import config_file
+    from moxwell.embedded.controlplanes import addresses
+
+    info = connect.state(name).info()
+    if info is None or not info.config:
+        return []
+    configured = addresses.parse(config_file.read_text(Path(info.config)))
+    urls = [url for region in info.regions.values() for url in region]
+    return check_control_plane_address(configured, urls)
+
+
+def check_control_plane_address(
+    configured: "ControlPlaneAddresses", urls: Sequence[str]
+) -> list[DoctorFinding]:
+    """A remark if guests of another machine should connect to loopback."""
+    if configured.ranges:
+        return [DoctorFinding("ok", "each control plane has an address of its own")]
+    if not configured.is_local():
+        return [DoctorFinding("ok", f"control planes listen on {configured.address}")]
+    remote = [
+        url for url in urls if urlsplit(url).hostname not in ("127.0.0.1", "::1", "localhost")
+    ]
+    if not remote:
+        return []
+    text = f"control planes listen on {configured.address}: no guest of {remote[0]} can join"
+    do = "set control_planes.address in the configuration to an address of this machine"
+    return [DoctorFinding("remark", text, do)]
 
 
 async def _databases(name: str) -> list[DoctorFinding]:

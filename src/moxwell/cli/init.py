@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from moxwell.onboarding.certificate import ServerCertificate
 
 PASSWORD = "MOXWELL_ADMIN_PASSWORD"
+ADDRESS = (
+    "Address of this machine that nodes connect to; by default the one with the route to the "
+    "Proxmox host."
+)
 
 
 def init(
@@ -30,6 +34,7 @@ def init(
     print_commands: Annotated[
         bool, typer.Option("--print", help="Print the pveum commands and change nothing.")
     ] = False,
+    address: Annotated[str, typer.Option(help=ADDRESS)] = "",
     release: Annotated[int, typer.Option(help="Major release of Proxmox VE, for --print.")] = 9,
 ) -> None:
     """Connect a Proxmox cluster: create role, user and token, and write the configuration."""
@@ -38,9 +43,8 @@ def init(
     from moxwell.onboarding.connect import AdminLogin, connect
     from moxwell.pve.values import SecretValue
 
-    request = access_plan.AccessRequest(
-        release, user, token, access_plan.chosen_features(feature), pool
-    )
+    features = access_plan.chosen_features(feature)
+    request = access_plan.AccessRequest(release, user, token, features, pool)
     request.check()
     if print_commands:
         typer.echo("\n".join(access_plan.commands(request)))
@@ -51,7 +55,18 @@ def init(
     password = os.environ.get(PASSWORD) or typer.prompt(f"Password of {admin}", hide_input=True)
     login = AdminLogin(region, url, admin, SecretValue(password), pinned)
     asyncio.run(connect(login, request, config, SystemClock(), typer.echo))
+    _set_address(config, url, address)
     typer.echo(f"Region {region} is in {config}. Next: moxwell up --config {config}")
+
+
+def _set_address(config: Path, url: str, address: str) -> None:
+    """Let control planes listen where the guests of the region can reach them."""
+    from moxwell.onboarding.config_file import set_control_plane_address
+    from moxwell.onboarding.local_address import local_address
+
+    address = address or asyncio.run(local_address(url))
+    if address and set_control_plane_address(config, address):
+        typer.echo(f"Control planes of clusters listen on {address} (control_planes in {config}).")
 
 
 def _confirmed(shown: "ServerCertificate", expected: str) -> str:

@@ -35,5 +35,13 @@ def client_certificate(text: str) -> bytes | None:
         return None
 
 
+def server(text: str) -> str:
+    """The URL of the API server in a kubeconfig; empty if it has none."""
+    try:
+        return str(yaml.safe_load(text)["clusters"][0]["cluster"]["server"])
+    except (yaml.YAMLError, LookupError, TypeError):
+        return ""
+
+
 def _encode(data: bytes) -> str:
     return base64.b64encode(data).decode()

@@ -35,6 +35,16 @@ def add_region(path: Path, entry: dict[str, Any]) -> None:
     write_private(path, text.encode())
 
 
+def set_control_plane_address(path: Path, address: str) -> bool:
+    """Set the address that nodes connect to; False if the file has one already."""
+    tree = config_file.parse_mapping(config_file.read_text(path))
+    if "control_planes" in tree:
+        return False
+    tree = {"control_planes": {"address": address}, **tree}
+    write_private(path, (HEAD + yaml.safe_dump(tree, sort_keys=False)).encode())
+    return True
+
+
 def known_regions(path: Path) -> tuple[str, ...]:
     """The regions that the file has."""
     if not path.exists():

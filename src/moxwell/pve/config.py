@@ -28,7 +28,9 @@ KEYS = frozenset(
 )  # fmt: skip
 SECRET_KEYS = frozenset({"url", "token", "secret", "insecure", "root_ca", "fingerprint"})
 OLD_KEYS = {"genuine_planes": "control_plane_binaries"}  # read under both names
-TOP_KEYS = frozenset({"clusters", "features", "control_plane_binaries", *OLD_KEYS})
+TOP_KEYS = frozenset(
+    {"clusters", "features", "control_plane_binaries", "control_planes", *OLD_KEYS}
+)
 _REGION = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _TOKEN_ID = re.compile(r"[^\s!]+![^\s!=]+")  # upstream samples leave the realm out
 

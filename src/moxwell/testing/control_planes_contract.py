@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 from moxwell.api.kinds import Resource
@@ -38,7 +39,7 @@ class OwnedRunner(ControlPlaneRunner, Protocol):
 
 @dataclass
 class Stage:
-    """A runner, and how to open it again."""
+    """A runner, and how to open it again; ``address`` is passed to it."""
 
     open: Callable[[], OwnedRunner]
     clock: Clock
@@ -47,8 +48,13 @@ class Stage:
     specs: dict[str, HostedControlPlaneSpec] = field(
         default_factory=dict
     )  # of each tenant, as last changed
+    host: str = "127.0.0.1"  # where control planes listen after the next begin
     runner: OwnedRunner = field(init=False)
     _task: "asyncio.Task[None]" = field(init=False)
+
+    def address(self, _: Path) -> str:
+        """The address of every tenant."""
+        return self.host
 
     async def begin(self) -> None:
         self.runner = self.open()
@@ -171,6 +177,22 @@ class ControlPlanesContract:
         assert (after.port, after.admin_kubeconfig) == (before.port, before.admin_kubeconfig)
         async with client(after, stage.clock) as kube:
             assert (await kube.get(CONFIG_MAPS, "past", "default"))["data"] == {"v": "kept"}
+
+    async def test_a_new_address_is_in_certificate_and_kubeconfig(self, stage: Stage) -> None:
+        before = await stage.up(stage.spec("a"))
+        async with client(before, stage.clock) as kube:
+            await kube.apply(config_map("moved", "kept"), CONFIG_MAPS, force=True)
+        for host in ("127.0.0.2", "127.0.0.1"):
+            stage.host = host
+            await stage.end()
+            await stage.begin()
+            after = await stage.up(stage.spec("a"))
+            assert (after.host, after.port, after.ca) == (stage.host, before.port, before.ca)
+            assert f"https://{stage.host}:{after.port}" in after.admin_kubeconfig
+            async with client(after, stage.clock) as kube:
+                assert (await kube.get(CONFIG_MAPS, "moved", "default"))["data"] == {"v": "kept"}
+                info = await kube.get(CONFIG_MAPS, "cluster-info", "kube-public")
+            assert f"{stage.host}:{after.port}" in info["data"]["kubeconfig"]
 
     async def test_an_upgrade_keeps_objects(self, stage: Stage) -> None:
         before = await stage.up(stage.spec("b"))

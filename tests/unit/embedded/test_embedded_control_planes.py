@@ -244,6 +244,38 @@ def test_another_endpoint_of_the_infrastructure_is_an_error() -> None:
         kamaji.next_move(control_plane(), observed(hosted(), secrets=SECRETS, infrastructure=INFRA))
 
 
+@pytest.mark.parametrize(
+    ("cluster_host", "expected"),
+    [("10.0.0.9", 3), ("vip.example", 2)],
+    ids=["the endpoint of the cluster is ours", "the endpoint of the cluster is the user's"],
+)
+def test_a_new_address_replaces_the_old_one(cluster_host: str, expected: int) -> None:
+    old = {"host": "10.0.0.9", "port": 6443}
+    endpoint = {"host": cluster_host, "port": 6443}
+    cluster = msgspec.convert(
+        {"metadata": META, "spec": {"controlPlaneEndpoint": endpoint}}, Cluster
+    )
+    own = control_plane(controlPlaneEndpoint=old)
+    tenant = hosted() | {"spec": kamaji.tenant_spec(own, cluster)}
+    seen = kamaji.ObservedKamajiControlPlane(tenant, cluster, INFRA, SECRETS)
+    move = kamaji.next_move(own, seen)
+    assert isinstance(move, Writes)
+    merges = [w for w in move.writes if isinstance(w, Merge) and "spec" in w.change]
+    assert len(merges) == expected
+    assert {str(m.change["spec"]["controlPlaneEndpoint"]["host"]) for m in merges} == {"10.0.0.1"}
+    assert merges[-1].kind is KamajiControlPlane  # the record of the old endpoint is written last
+
+
+@pytest.mark.parametrize(
+    ("reported", "host"), [("10.0.0.1:6443", "10.0.0.1"), ("[fd00::1]:6443", "fd00::1")]
+)
+def test_the_endpoint_of_a_tenant(reported: str, host: str) -> None:
+    tenant = hosted() | {"status": {"controlPlaneEndpoint": reported}}
+    found = kamaji.tenant_endpoint(msgspec.convert(tenant, TenantControlPlane))
+    assert found is not None
+    assert (found.host, found.port) == (host, 6443)
+
+
 def test_the_kubeconfig_secret_records_that_a_control_plane_was_initialized() -> None:
     down = hosted("NotReady")
     before = kamaji.describe(control_plane(), observed(down))

@@ -18,10 +18,10 @@ from moxwell.embedded.clusterapi.tenantcontrolplane.plan import (
     HostedControlPlaneSpec,
 )
 from moxwell.embedded.controllermanager import resources
+from moxwell.embedded.controlplanes.addresses import ControlPlaneAddresses, TenantAddresses
 from moxwell.embedded.controlplanes.processes.control_planes import ProcessControlPlanes
 from moxwell.embedded.controlplanes.supervision.process import Processes
 from moxwell.embedded.controlplanes.tenant_api import Extend
-from moxwell.embedded.ports import free_port
 from moxwell.runtime.caches import Caches
 from moxwell.runtime.key import Key
 
@@ -91,30 +91,33 @@ async def open_control_planes(
     choice: str,
     environ: Mapping[str, str],
     *,
+    addresses: ControlPlaneAddresses,
     extend: Extend,
 ) -> HostedControlPlanes:
     """The control planes of an instance; raises Missing if chosen binaries are not installed."""
+    tenants = TenantAddresses(addresses, (embedded_root, binaries_root / "tenants"))
     embedded = ProcessControlPlanes(
         embedded_root,
         clock,
         processes=Processes(clock, python_environ(environ)),
-        new_port=free_port,
+        new_port=addresses.new_port,
+        address=tenants.host,
         extend=extend,
     )
-    chosen = bool(choice) and choice != NO
+    chosen = choice not in ("", NO)
     if not chosen and not _exists(binaries_root):
         return HostedControlPlanes(embedded_root, embedded)
     from moxwell.embedded.controlplanes.binaries.control_planes import BinaryControlPlanes
     from moxwell.embedded.controlplanes.binaries.installed import InstalledReleases, folders
 
     installed = InstalledReleases(folders(choice if chosen else "", environ))
-    program_environ = {"PATH": environ.get("PATH", ""), "HOME": str(binaries_root)}
     binaries = BinaryControlPlanes(
         binaries_root,
         clock,
         installed=installed,
-        processes=Processes(clock, program_environ),
-        new_port=free_port,
+        processes=Processes(clock, _program_environ(environ, binaries_root)),
+        new_port=addresses.new_port,
+        address=tenants.host,
         extend=extend,
     )
     if not chosen:
@@ -135,6 +138,10 @@ async def binaries_version(choice: str, environ: Mapping[str, str]) -> str:
 def python_environ(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of our own child processes: what Python and its clock need, no secrets."""
     return {name: environ[name] for name in PASSED_ON if name in environ}
+
+
+def _program_environ(environ: Mapping[str, str], home: Path) -> dict[str, str]:
+    return {"PATH": environ.get("PATH", ""), "HOME": str(home)}
 
 
 def _exists(folder: Path) -> bool:

@@ -13,6 +13,7 @@ from moxwell.embedded.clusterapi.tenantcontrolplane.plan import (
     HostedControlPlane,
     HostedControlPlaneSpec,
 )
+from moxwell.embedded.ports import https_url
 from moxwell.kube import kubeconfig_writer
 from moxwell.pki.certificates import expires
 from moxwell.pki.folder import CertificateAuthority
@@ -22,18 +23,18 @@ class HostedFolder:
     """Reads and writes the files of one tenant."""
 
     def __init__(self, folder: Path, clock: Clock, host: str) -> None:
-        self.folder, self._clock, self._host = folder, clock, host
+        self.folder, self._clock, self.host = folder, clock, host
 
     def authority(self) -> CertificateAuthority:
         """The CA of the tenant, created once."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         return CertificateAuthority(self.folder / "pki", self._clock.now)
 
-    def port(self, new_port: Callable[[], int]) -> int:
+    def port(self, new_port: Callable[[str], int]) -> int:
         """The port of the tenant; it never changes."""
         file = self.folder / "port"
         if not file.exists():
-            write_private(file, str(new_port()).encode())
+            write_private(file, str(new_port(self.host)).encode())
         return int(file.read_text())
 
     def was_ready(self) -> bool:
@@ -49,17 +50,19 @@ class HostedFolder:
         """
         The kubeconfig of the administrator, valid for days and renewed in time.
 
-        A new ``rotation`` writes a new one and revokes the old one.
+        A new ``rotation`` writes a new one and revokes the old one; a new address writes a new one.
         """
         admin, rotation = self.folder / "admin.conf", self.folder / "rotation"
-        known = kubeconfig_writer.client_certificate(admin.read_text()) if admin.exists() else None
+        url, text = https_url(self.host, port), admin.read_text() if admin.exists() else ""
+        known = kubeconfig_writer.client_certificate(text)
         rotated = rotation.read_text() if rotation.exists() else ""
         if known is not None and rotated != spec.rotation:
             authority.revoke(known)
             known = None
+        if kubeconfig_writer.server(text) != url:
+            known = None
         pair = authority.administrator(known)
         if pair is not None:
-            url = f"https://{self._host}:{port}"
             text = kubeconfig_writer.render(url, authority.certificate, pair, spec.key.name)
             write_private(admin, text.encode())
             rotation.write_text(spec.rotation)
@@ -78,7 +81,7 @@ class HostedFolder:
         """The state to report."""
         certificate = self.folder / "pki" / "server.crt"
         return HostedControlPlane(
-            host=self._host,
+            host=self.host,
             port=port,
             version=spec.version,
             ready=ready,

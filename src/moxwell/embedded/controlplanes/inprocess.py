@@ -22,6 +22,7 @@ from moxwell.embedded.clusterapi.tenantcontrolplane.plan import (
     HostedControlPlane,
     HostedControlPlaneSpec,
 )
+from moxwell.embedded.controlplanes.addresses import loopback
 from moxwell.embedded.controlplanes.hosted_folder import HostedFolder
 from moxwell.embedded.controlplanes.tenant_api import Extend, TenantApi, no_extension
 from moxwell.runtime.caches import Caches
@@ -49,13 +50,13 @@ class InProcessControlPlanes:
         root: Path,
         clock: Clock,
         *,
-        new_port: Callable[[], int],
-        host: str = "127.0.0.1",
+        new_port: Callable[[str], int],
+        address: Callable[[Path], str] = loopback,
         extend: Extend = no_extension,
     ) -> None:
-        """``extend`` adds further controllers for a tenant."""
-        self._root, self._clock, self._host, self._new_port = root, clock, host, new_port
-        self._extend = extend
+        """``extend`` adds further controllers for a tenant; ``address`` gives its address."""
+        self._root, self._clock, self._new_port = root, clock, new_port
+        self._address, self._extend = address, extend
         self._running: dict[Key, _Running] = {}
         self._lock = asyncio.Lock()
         self._tasks = task_group.LongLivedTasks()
@@ -92,25 +93,26 @@ class InProcessControlPlanes:
     async def destroy(self, key: Key) -> None:
         async with self._lock:
             await self._stop(key)
-            folder = self._folder(key).folder
+            folder = self._folder(key)
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
             with suppress(OSError):
                 folder.parent.rmdir()
 
     # One control plane
 
-    def _folder(self, key: Key) -> HostedFolder:
-        return HostedFolder(self._root / key.namespace / key.name, self._clock, self._host)
+    def _folder(self, key: Key) -> Path:
+        return self._root / key.namespace / key.name
 
     def _is_due(self, found: _Running) -> bool:
         return certificate_is_due(found.plane, self._clock)
 
     async def _start(self, spec: HostedControlPlaneSpec) -> HostedControlPlane:
-        tenant = self._folder(spec.key)
+        folder = self._folder(spec.key)
+        tenant = HostedFolder(folder, self._clock, self._address(folder))
         authority = tenant.authority()
         port = tenant.port(self._new_port)
         api = await TenantApi.start(
-            tenant.folder, spec, self._clock, host=self._host, port=port, extend=self._extend
+            tenant.folder, spec, self._clock, host=tenant.host, port=port, extend=self._extend
         )
         plane = tenant.describe(spec, authority, port)
         task = self._tasks.spawn(api.manager.run())

@@ -13,6 +13,7 @@ from moxwell.embedded.apiserver.storage.settings import StorageSettings
 from moxwell.embedded.clusterapi.tenantcontrolplane.plan import HostedControlPlaneSpec
 from moxwell.embedded.controllermanager import setup as controllermanager
 from moxwell.embedded.controlplanes import kubeadm_objects
+from moxwell.embedded.ports import https_url
 from moxwell.embedded.scheduler.controller import scheduler
 from moxwell.kube.client import Kube
 from moxwell.pki.certificates import load_certificate
@@ -54,7 +55,7 @@ class TenantApi:
         authority = CertificateAuthority(folder / "pki", clock.now)
         store = _store(folder, spec, clock, authority)
         await store.start()
-        url, ca = f"https://{host}:{port}", authority.certificate.decode()
+        url, ca = https_url(host, port), authority.certificate.decode()
         await kubeadm_objects.apply(Kube(store), url, ca, spec)
         server = HttpServer(
             store,

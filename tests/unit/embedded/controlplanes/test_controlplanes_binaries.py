@@ -37,7 +37,7 @@ def hosts(
     tmp_path: Path,
     programs: Path,
     processes: FakeProcesses,
-    new_port: Callable[[], int] = free_port,
+    new_port: Callable[[str], int] = free_port,
 ) -> BinaryControlPlanes:
     return BinaryControlPlanes(
         tmp_path / "root",
@@ -128,7 +128,7 @@ async def test_a_port_that_nodes_know_is_not_exchanged(tmp_path: Path, programs:
 async def test_a_port_of_one_asleep_is_not_given_away(tmp_path: Path, programs: Path) -> None:
     ports = [free_port()]
     planes = hosts(
-        tmp_path, programs, FakeProcesses(), lambda: ports.pop() if ports else free_port()
+        tmp_path, programs, FakeProcesses(), lambda host: ports.pop() if ports else free_port()
     )
     task = asyncio.create_task(planes.run())
     first = await planes.ensure(WISH)

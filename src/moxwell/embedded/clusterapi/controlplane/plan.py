@@ -139,11 +139,14 @@ def _handover(
     writes: list[Write | None] = [
         secret_write(secret, seen.secrets.get(secret["metadata"]["name"])) for secret in desired
     ]
+    before = control_plane.spec.control_plane_endpoint
     change = {"spec": {"controlPlaneEndpoint": msgspec.to_builtins(endpoint)}}
-    if control_plane.spec.control_plane_endpoint != endpoint:
+    writes.append(_infrastructure_write(seen.infrastructure, endpoint, before, change))
+    if before != endpoint:
         name, namespace = control_plane.name, control_plane.namespace
-        writes.append(Merge(KamajiControlPlane, name, change, namespace))
-    writes.append(_infrastructure_write(seen.infrastructure, endpoint, change))
+        if before and cluster.spec.control_plane_endpoint == before:
+            writes.append(Merge(Cluster, cluster.name, change, cluster.namespace))
+        writes.append(Merge(KamajiControlPlane, name, change, namespace))  # last: it is ``before``
     return [w for w in writes if w is not None]
 
 
@@ -152,20 +155,26 @@ def _data(secrets: Secrets, name: str) -> dict[str, str]:
 
 
 def _infrastructure_write(
-    found: ReferencedObject | None, endpoint: APIEndpoint, change: Json
+    found: ReferencedObject | None, endpoint: APIEndpoint, before: APIEndpoint, change: Json
 ) -> Merge | None:
+    """Set the endpoint, or replace the one that this controller has set."""
     if found is None:
         return None
     set_to = (found.obj.get("spec") or {}).get("controlPlaneEndpoint") or {}
-    if not set_to.get("host"):
+    known = (set_to.get("host"), set_to.get("port"))
+    if not set_to.get("host") or known == _pair(before) != _pair(endpoint):
         return Merge(found.resource, found.name, change, found.namespace)
-    if (set_to["host"], set_to.get("port")) == (endpoint.host, endpoint.port):
+    if known == _pair(endpoint):
         return None
     raise Invalid(
         f"{found.resource.kind} {found.name} has the endpoint {set_to['host']}:"
         f"{set_to.get('port')}, but the control plane listens at {endpoint.host}:{endpoint.port}: "
         "remove one of them"
     )
+
+
+def _pair(endpoint: APIEndpoint) -> tuple[str, int]:
+    return endpoint.host, endpoint.port
 
 
 def tenant_spec(control_plane: KamajiControlPlane, cluster: Cluster) -> Json:
@@ -199,7 +208,8 @@ def tenant_spec(control_plane: KamajiControlPlane, cluster: Cluster) -> Json:
 def tenant_endpoint(hosted: TenantControlPlane) -> APIEndpoint | None:
     """Where the API of the tenant listens, or None while it is not known."""
     host, _, port = hosted.status.control_plane_endpoint.rpartition(":")
-    return APIEndpoint(host=host, port=int(port)) if host and port.isdigit() else None
+    address = host.removeprefix("[").removesuffix("]")
+    return APIEndpoint(host=address, port=int(port)) if host and port.isdigit() else None
 
 
 def cluster_secrets(

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives import serialization
 from moxwell.api.capi.bootstrap import CloudInitUser, File, KubeadmConfig, KubeadmConfigSpec
 from moxwell.api.capi.shared import APIEndpoint
 from moxwell.api.meta import parse_time
+from moxwell.embedded.ports import host_port
 
 Json = dict[str, Any]
 JOIN_PATH = "/run/kubeadm/kubeadm-join-config.yaml"
@@ -74,7 +75,7 @@ def join_configuration(
     given = (body.get("discovery") or {}).get("bootstrapToken") or {}
     body["discovery"] = {
         "bootstrapToken": {
-            "apiServerEndpoint": f"{endpoint.host}:{endpoint.port}",
+            "apiServerEndpoint": host_port(endpoint.host, endpoint.port),
             "token": token,
             **({} if given.get("unsafeSkipCAVerification") else {"caCertHashes": hashes}),
             **given,

@@ -31,6 +31,7 @@ from moxwell.api.kamaji import (
 )
 from moxwell.api.kinds import owner_reference
 from moxwell.embedded.clusterapi.secrets import secret_write
+from moxwell.embedded.ports import host_port
 from moxwell.errors import Invalid
 from moxwell.runtime.key import Key
 from moxwell.runtime.move import Done
@@ -274,7 +275,7 @@ def describe(
                 available_replicas=up,
             ),
         ),
-        control_plane_endpoint=f"{state.host}:{state.port}" if state else "",
+        control_plane_endpoint=host_port(state.host, state.port) if state else "",
         kubeconfig=KubeconfigsStatus(
             admin=KubeconfigStatus(secret_name=kubeconfig_name(tenant)),
         ),

@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -25,10 +26,11 @@ from moxwell.embedded.clusterapi.tenantcontrolplane.plan import (
     HostedControlPlaneSpec,
 )
 from moxwell.embedded.controlplanes import kubeadm_objects
+from moxwell.embedded.controlplanes.addresses import API_PORT, loopback
 from moxwell.embedded.controlplanes.binaries import csr_approval
 from moxwell.embedded.controlplanes.binaries.etcd import SharedEtcd, prefix_of
 from moxwell.embedded.controlplanes.binaries.etcd_backups import EtcdBackups
-from moxwell.embedded.controlplanes.binaries.flags import TenantLayout
+from moxwell.embedded.controlplanes.binaries.flags import LOOPBACK, TenantLayout
 from moxwell.embedded.controlplanes.binaries.installed import (
     InstalledReleases,
     Release,
@@ -43,7 +45,7 @@ from moxwell.embedded.controlplanes.supervision.supervisor import (
 )
 from moxwell.embedded.controlplanes.tenant_api import Extend, no_extension
 from moxwell.embedded.controlplanes.tenant_controllers import TenantControllers
-from moxwell.embedded.ports import PortTaken, is_free, same_or_new_port
+from moxwell.embedded.ports import PortTaken, https_url, is_free, same_or_new_port
 from moxwell.kube.client import Kube
 from moxwell.pki import certificates
 from moxwell.runtime.caches import Caches
@@ -63,13 +65,18 @@ class BinaryControlPlanes:
         *,
         installed: InstalledReleases,
         processes: ProcessControl,
-        new_port: Callable[[], int],
-        host: str = "127.0.0.1",
+        new_port: Callable[[str], int],
+        address: Callable[[Path], str] = loopback,
         extend: Extend = no_extension,
         changed: Callable[[Key], None] = lambda key: None,
     ) -> None:
-        """``extend`` adds controllers for a tenant; ``changed`` is called on a change of state."""
-        self._root, self._clock, self._host, self._free_port = root, clock, host, new_port
+        """
+        ``new_port`` gives a free port of an address, ``address`` the address of a tenant's folder.
+
+        ``extend`` adds controllers for a tenant; ``changed`` is called on a change of state.
+        """
+        self._root, self._clock = root, clock
+        self._address, self._free_port = address, new_port
         self._installed, self.changed = installed, changed
         self._supervisor = Supervisor(processes, clock)
         self.etcd = SharedEtcd(
@@ -77,7 +84,7 @@ class BinaryControlPlanes:
             clock,
             self._supervisor,
             program=installed.etcd,
-            new_port=new_port,
+            new_port=partial(new_port, LOOPBACK),
             changed=self._all_changed,
         )
         self._etcd_users: set[str] = set()
@@ -173,8 +180,9 @@ class BinaryControlPlanes:
     async def _ensure(self, spec: HostedControlPlaneSpec, release: Release) -> HostedControlPlane:
         tenant = self._folder(spec.key)
         etcd = await self.etcd.ensure()
-        record = self._check_ports(tenant, spec)
-        layout = self._layout(tenant, record)
+        host = self._address(tenant.folder)
+        record = self._check_ports(tenant, spec, host)
+        layout = self._layout(tenant, record, host)
         if not etcd.healthy:
             return _describe(tenant, record, layout, [("etcd", etcd)], release)
         if record.uid not in self._etcd_users:
@@ -190,40 +198,41 @@ class BinaryControlPlanes:
             record = await self._start_controllers(tenant, record, spec, layout)
         return _describe(tenant, record, layout, states, release)
 
-    def _check_ports(self, tenant: TenantFolder, spec: HostedControlPlaneSpec) -> TenantRecord:
+    def _check_ports(
+        self, tenant: TenantFolder, spec: HostedControlPlaneSpec, host: str
+    ) -> TenantRecord:
         """The record with usable ports; the API server's port cannot change."""
         tenant.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        record = tenant.find_or_create(spec, self._new_port)
+        record = tenant.find_or_create(spec, host, self._new_port)
         runs = {name: self._supervisor.has(tenant.folder / name) for name in PROGRAM_NAMES}
-        if not runs["kube-apiserver"] and not is_free(record.port, self._host):
+        if not runs["kube-apiserver"] and not is_free(record.port, host):
             raise PortTaken(
-                f"port {record.port} on {self._host}, which this cluster's nodes use, is taken "
+                f"port {record.port} on {host}, which this cluster's nodes use, is taken "
                 "by another program: stop that program"
             )
+        new, manager = partial(self._new_port, LOOPBACK), runs["kube-controller-manager"]
         return tenant.remember(
             msgspec.structs.replace(
                 record,
-                manager_port=same_or_new_port(
-                    record.manager_port, self._new_port, ours=runs["kube-controller-manager"]
-                ),
+                manager_port=same_or_new_port(record.manager_port, new, ours=manager),
                 scheduler_port=same_or_new_port(
-                    record.scheduler_port, self._new_port, ours=runs["kube-scheduler"]
+                    record.scheduler_port, new, ours=runs["kube-scheduler"]
                 ),
             )
         )
 
-    def _new_port(self) -> int:
+    def _new_port(self, host: str) -> int:
         """A free port that no tenant uses, including those at zero replicas."""
         records = (self._folder(key).find() for key in self.keys())
         used = {p for r in records if r for p in (r.port, r.manager_port, r.scheduler_port)}
-        while (port := self._free_port()) in used:
+        while (port := self._free_port(host)) in used - {API_PORT}:  # of an address of its own
             continue
         return port
 
-    def _layout(self, tenant: TenantFolder, record: TenantRecord) -> TenantLayout:
+    def _layout(self, tenant: TenantFolder, record: TenantRecord, host: str) -> TenantLayout:
         return TenantLayout(
             folder=tenant.folder,
-            host=self._host,
+            host=host,
             port=record.port,
             manager_port=record.manager_port,
             scheduler_port=record.scheduler_port,
@@ -259,7 +268,7 @@ class BinaryControlPlanes:
         layout: TenantLayout,
     ) -> TenantRecord:
         """Apply the objects that joining nodes need and start this process's controllers."""
-        url, ca = f"https://{layout.host}:{layout.port}", tenant.read("pki/ca.crt")
+        url, ca = https_url(layout.host, layout.port), tenant.read("pki/ca.crt")
 
         async def prepare(kube: Kube) -> None:
             await kubeadm_objects.apply(kube, url, ca, spec)

@@ -5,7 +5,7 @@ All files are 0600. The etcd prefix is that of the UID the tenant was created wi
 owns the control plane later.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from moxwell.clock import Clock
 from moxwell.embedded.clusterapi.tenantcontrolplane.plan import HostedControlPlaneSpec
 from moxwell.embedded.controlplanes.binaries import flags
 from moxwell.embedded.controlplanes.binaries.flags import TenantLayout
+from moxwell.embedded.ports import https_url
 from moxwell.kube import kubeconfig_writer
 from moxwell.pki.certificates import ADMIN_LIFETIME, CertificateConfig, KeyPair
 from moxwell.pki.folder import CertificateFolder
@@ -61,13 +62,13 @@ class TenantFolder:
         return record
 
     def find_or_create(
-        self, spec: HostedControlPlaneSpec, new_port: Callable[[], int]
+        self, spec: HostedControlPlaneSpec, host: str, new_port: Callable[[str], int]
     ) -> TenantRecord:
-        """The stored record, or a new one with three new ports."""
+        """The stored record, or a new one with new ports, one on ``host`` and two on loopback."""
         found = self.find()
         if found is not None:
             return found
-        ports = _different(new_port, 3)
+        ports = _different(new_port, (host, flags.LOOPBACK, flags.LOOPBACK))
         return self.remember(
             TenantRecord(
                 uid=spec.uid,
@@ -90,7 +91,7 @@ class TenantFolder:
         folder.write("etcd-ca.crt", etcd_ca.certificate)
         for name, config, signer in _leaves(spec, layout, ca, front_proxy_ca, etcd_ca):
             folder.leaf(name, config, signer, rotate=rotate)
-        url = f"https://{layout.host}:{layout.port}"
+        url = https_url(layout.host, layout.port)
         for name in ("admin", "controller-manager", "scheduler"):
             client = folder.find(f"{name}-client")
             assert client is not None, "it was created above"
@@ -146,9 +147,11 @@ def _leaves(
     yield "etcd-client", client(etcd_user), etcd_ca
 
 
-def _different(new_port: Callable[[], int], count: int) -> list[int]:
+def _different(new_port: Callable[[str], int], hosts: Sequence[str]) -> list[int]:
+    """A port on each address, all different."""
     ports: list[int] = []
-    while len(ports) < count:
-        if (port := new_port()) not in ports:
-            ports.append(port)
+    for host in hosts:
+        while (port := new_port(host)) in ports:
+            continue
+        ports.append(port)
     return ports

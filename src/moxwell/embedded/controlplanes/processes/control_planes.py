@@ -25,6 +25,7 @@ from moxwell.embedded.clusterapi.tenantcontrolplane.plan import (
     HostedControlPlane,
     HostedControlPlaneSpec,
 )
+from moxwell.embedded.controlplanes.addresses import loopback
 from moxwell.embedded.controlplanes.hosted_folder import HostedFolder
 from moxwell.embedded.controlplanes.inprocess import certificate_is_due
 from moxwell.embedded.controlplanes.processes.child import ChildConfig
@@ -57,14 +58,19 @@ class ProcessControlPlanes:
         clock: Clock,
         *,
         processes: ProcessControl,
-        new_port: Callable[[], int],
-        host: str = "127.0.0.1",
+        new_port: Callable[[str], int],
+        address: Callable[[Path], str] = loopback,
         extend: Extend = no_extension,
         changed: Callable[[Key], None] = lambda key: None,
         limits: ProcessLimits | None = None,
     ) -> None:
-        """``extend`` adds controllers to this process; ``changed`` is called on a change."""
-        self._root, self._clock, self._host, self._new_port = root, clock, host, new_port
+        """
+        ``new_port`` gives a free port of an address, ``address`` the address of a tenant's folder.
+
+        ``extend`` adds controllers to this process; ``changed`` is called on a change.
+        """
+        self._root, self._clock = root, clock
+        self._address, self._new_port = address, new_port
         self._limits, self.changed = limits or ProcessLimits(), changed
         self._supervisor = Supervisor(processes, clock)
         self._tasks = task_group.LongLivedTasks()
@@ -85,7 +91,7 @@ class ProcessControlPlanes:
 
     def state(self, key: Key) -> ProgramState:
         """The state of a tenant's process."""
-        return self._supervisor.state(self._folder(key).folder / PROGRAM)
+        return self._supervisor.state(self._folder(key) / PROGRAM)
 
     # ControlPlaneRunner
 
@@ -101,7 +107,7 @@ class ProcessControlPlanes:
     async def destroy(self, key: Key) -> None:
         async with self._lock(key):  # until the folder is deleted: a waiting ensure starts anew
             await self._stop(key)
-            folder = self._folder(key).folder
+            folder = self._folder(key)
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
             with suppress(OSError):
                 folder.parent.rmdir()
@@ -111,11 +117,12 @@ class ProcessControlPlanes:
     def _lock(self, key: Key) -> asyncio.Lock:
         return self._locks.setdefault(key, asyncio.Lock())
 
-    def _folder(self, key: Key) -> HostedFolder:
-        return HostedFolder(self._root / key.namespace / key.name, self._clock, self._host)
+    def _folder(self, key: Key) -> Path:
+        return self._root / key.namespace / key.name
 
     async def _ensure(self, spec: HostedControlPlaneSpec) -> HostedControlPlane:
-        tenant = self._folder(spec.key)
+        folder = self._folder(spec.key)
+        tenant = HostedFolder(folder, self._clock, self._address(folder))
         authority = tenant.authority()
         port = tenant.port(self._new_port)
         self._check_port(tenant, port)
@@ -138,27 +145,29 @@ class ProcessControlPlanes:
 
     def _check_port(self, tenant: HostedFolder, port: int) -> None:
         runs = self._supervisor.has(tenant.folder / PROGRAM)
-        if not runs and not is_free(port, self._host):
+        if not runs and not is_free(port, tenant.host):
             raise PortTaken(
-                f"port {port} on {self._host}, which this cluster's nodes use, is taken by another "
-                "program: stop that program"
+                f"port {port} on {tenant.host}, which this cluster's nodes use, is taken by "
+                "another program: stop that program"
             )
 
     def _program(self, tenant: HostedFolder, spec: HostedControlPlaneSpec, port: int) -> Program:
         served = replace(spec, replicas=1, address="", port=port)  # what needs no restart
-        config = ChildConfig(served, self._host, port, self._limits)
+        config = ChildConfig(served, tenant.host, port, self._limits)
         return Program(
             name=PROGRAM,
             argv=(sys.executable, "-P", "-m", MODULE, str(tenant.folder), str(os.getpid())),
             folder=tenant.folder,
-            probe=HttpProbe(PROGRAM, self._host, port, "/readyz", tenant.folder / "pki" / "ca.crt"),
+            probe=HttpProbe(
+                PROGRAM, tenant.host, port, "/readyz", tenant.folder / "pki" / "ca.crt"
+            ),
             files=(config.write(tenant.folder),),
             memory_limit=self._limits.memory,
         )
 
     async def _stop(self, key: Key) -> None:
         await self._controllers.stop(key)
-        await self._supervisor.stop(self._folder(key).folder / PROGRAM)
+        await self._supervisor.stop(self._folder(key) / PROGRAM)
 
 
 async def _nothing_to_prepare(_: Kube) -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import aiohttp
 
+from moxwell.embedded.ports import https_url
+
 TIMEOUT_SECONDS = 8.0
 
 
@@ -22,7 +24,7 @@ class HttpProbe:
         accepted: Collection[int] = (200,),
     ) -> None:
         """``accepted`` are the status codes of a healthy program."""
-        self._name, self._url, self._ca = name, f"https://{host}:{port}{path}", ca
+        self._name, self._url, self._ca = name, https_url(host, port) + path, ca
         self._accepted = accepted
         self._tls: ssl.SSLContext | None = None
 
