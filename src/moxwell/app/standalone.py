@@ -61,6 +61,7 @@ from moxwell.pve.config import RegionConfig
 from moxwell.pve.effects import Effects
 from moxwell.pve.regions import Regions
 from moxwell.pve.reservations import Reservations
+from moxwell.pve.write_metrics import export_writes
 from moxwell.runtime.key import Key
 from moxwell.runtime.manager import Runtime, assemble
 from moxwell.runtime.reconciler import Controller
@@ -109,6 +110,7 @@ class Instance:
         store, api = await _serve_api(stack, state, clock)
         runtime = assemble(store, clock, _settings(state))
         regions = Regions(configs, clock, effects=_effects(stack, state, clock))
+        export_writes(runtime.metrics.registry, regions.effects)
         planes = await _open_control_planes(state, clock, options, regions)
         infra = add_infra(
             runtime,
@@ -289,7 +291,7 @@ def _add_tenancy(
 ) -> ManifestPlanner:
     """Add the controllers of tenants; returns the planner, which uses the same reconciler."""
     kube, manager = runtime.kube, runtime.manager
-    clusters = TenantClusterReconciler(kube, defaults)
+    clusters = TenantClusterReconciler(kube, defaults, caches=manager.caches)
     manager.add(Controller(name="tenancy.cluster", reconciler=clusters))
     tenants = TenantReconciler(kube, regions)
     manager.add(Controller(name="tenancy.tenant", reconciler=tenants))

@@ -235,7 +235,10 @@ def _compose(
         manager.add(controller)
     planes_loop = KamajiControlPlaneController(kube, ReferenceResolver(resources))
     clusters = TenantClusterReconciler(
-        kube, lambda: defaults.defaults(program.regions, lab=True), two_regions.clock
+        kube,
+        lambda: defaults.defaults(program.regions, lab=True),
+        two_regions.clock,
+        manager.caches,
     )
     loops: dict[str, Any] = {
         "embedded.kamajicontrolplane": planes_loop,

@@ -17,9 +17,10 @@ from moxwell.controllers.tenancy.cluster.plan import (
     TenantClusterPlan,
     plan_cluster,
 )
-from moxwell.controllers.tenancy.cluster.see import TenantClusterObserver
+from moxwell.controllers.tenancy.cluster.see import ClusterMachines, TenantClusterObserver
 from moxwell.kube.client import Kube
 from moxwell.kube.reader import Reader
+from moxwell.runtime.caches import Caches
 from moxwell.runtime.key import Key
 from moxwell.runtime.move import Done
 from moxwell.runtime.reconciler import Note, Reconciler
@@ -48,11 +49,17 @@ class TenantClusterReconciler(
     )
 
     def __init__(
-        self, kube: Kube, defaults: Callable[[], Defaults], clock: Clock | None = None
+        self,
+        kube: Kube,
+        defaults: Callable[[], Defaults],
+        clock: Clock | None = None,
+        caches: Caches | None = None,
     ) -> None:
+        """``caches`` are those of the manager; without them machines are listed."""
         self._kube = kube
         whole = kube.with_managed_fields()
-        self._observer = TenantClusterObserver(whole, defaults, clock or SystemClock())
+        cached = ClusterMachines.of(caches) if caches is not None else None
+        self._observer = TenantClusterObserver(whole, defaults, clock or SystemClock(), cached)
 
     async def see(self, obj: Kubernetes, reader: Reader) -> ObservedTenantCluster:
         return await self._observer.see(obj, reader)

@@ -1,7 +1,7 @@
 """Read the objects of a tenant cluster from the management API."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from moxwell.api.capi.controlplane import KamajiControlPlane
@@ -21,9 +21,13 @@ from moxwell.controllers.tenancy.cluster.plan import (
 )
 from moxwell.controllers.tenancy.cluster.rollout_order import GroupProgress
 from moxwell.kube.reader import Reader
+from moxwell.runtime.cache import Cache
+from moxwell.runtime.caches import Caches
+from moxwell.runtime.index import by_label
 from moxwell.runtime.key import Key
 
 Json = dict[str, Any]
+BY_CLUSTER = "tenancy.cluster"
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 
 
@@ -66,35 +70,75 @@ class ProgressTimer:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class ClusterMachines:
+    """The machines of clusters, which are many, from the caches of their kinds."""
+
+    machines: Cache[Machine]
+    proxmox_machines: Cache[ProxmoxMachine]
+
+    @classmethod
+    def of(cls, caches: Caches) -> "ClusterMachines":
+        """With an index by cluster."""
+        index = {BY_CLUSTER: by_label(CLUSTER_NAME)}
+        return cls(caches.of(Machine, index), caches.of(ProxmoxMachine, index))
+
+    def find(self, cluster: Key) -> tuple[tuple[Machine, ...], tuple[ProxmoxMachine, ...]]:
+        """The Machines and ProxmoxMachines with the label of a cluster."""
+        machines = self.machines.by(BY_CLUSTER, cluster.name)
+        guests = self.proxmox_machines.by(BY_CLUSTER, cluster.name)
+        return (
+            tuple(m for m in machines if m.namespace == cluster.namespace),
+            tuple(m for m in guests if m.namespace == cluster.namespace),
+        )
+
+
 class TenantClusterObserver:
     """
     Reads a tenant cluster.
 
     ``whole`` is a client that keeps managed fields: they tell whether an apply changes anything.
+    Without ``cached`` machines are listed.
     """
 
-    def __init__(self, whole: Reader, defaults: Callable[[], Defaults], clock: Clock) -> None:
+    def __init__(
+        self,
+        whole: Reader,
+        defaults: Callable[[], Defaults],
+        clock: Clock,
+        cached: ClusterMachines | None = None,
+    ) -> None:
         self._whole, self._defaults, self._timer = whole, defaults, ProgressTimer(clock)
+        self._cached = cached
 
     async def see(self, app: Kubernetes, reader: Reader) -> ObservedTenantCluster:
         """Everything that the plan of ``app`` depends on."""
         namespace, labels = app.namespace, {CLUSTER_NAME: app.name}
         control_plane = await reader.find(KamajiControlPlane, app.name, namespace)
         deployments = (await reader.list(MachineDeployment, namespace, labels=labels)).items
-        machines = (await reader.list(Machine, namespace, labels=labels)).items
-        guests = (await reader.list(ProxmoxMachine, namespace, labels=labels)).items
         key = Key(namespace, app.name)
+        machines, guests = await self._machines(key, reader)
         return ObservedTenantCluster(
             defaults=await self._defaults_for(app, reader, control_plane),
             cluster=await reader.find(Cluster, app.name, namespace),
             control_plane=control_plane,
             deployments=tuple(deployments),
             machine_sets=tuple((await reader.list(MachineSet, namespace, labels=labels)).items),
-            machines=tuple(machines),
-            proxmox_machines=tuple(guests),
+            machines=machines,
+            proxmox_machines=guests,
             objects=await self._objects(app),
             seconds_without_progress=self._timer.observe(key, deployments, machines, guests),
         )
+
+    async def _machines(
+        self, cluster: Key, reader: Reader
+    ) -> tuple[tuple[Machine, ...], tuple[ProxmoxMachine, ...]]:
+        if self._cached is not None:
+            return self._cached.find(cluster)
+        namespace, labels = cluster.namespace, {CLUSTER_NAME: cluster.name}
+        machines = await reader.list(Machine, namespace, labels=labels)
+        guests = await reader.list(ProxmoxMachine, namespace, labels=labels)
+        return tuple(machines.items), tuple(guests.items)
 
     async def _defaults_for(
         self, app: Kubernetes, reader: Reader, control_plane: KamajiControlPlane | None
