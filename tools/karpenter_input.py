@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from moxwell.api.core.nodes import Taint
+from moxwell.controllers.karpenter.state.pods import daemon_shape, disruption_limit
 from moxwell.scheduling.disruption.commands import NodeReplacement
 from moxwell.scheduling.packing.cluster import (
     ClusterSnapshot,
@@ -20,7 +21,6 @@ from moxwell.scheduling.packing.pod_parsing import (
     label_pairs,
     pod_shape,
     pool_requirements,
-    selector_of,
 )
 from moxwell.scheduling.packing.pod_validation import pod_refusal
 from moxwell.scheduling.packing.pods import PodDemand, pairs
@@ -162,33 +162,6 @@ def pods_of(groups: Sequence[Json]) -> list[tuple[PodDemand, Json]]:
     return found
 
 
-def limit_of(each: Json) -> DisruptionLimit:
-    spec, meta = each["spec"], each["metadata"]
-    return DisruptionLimit(
-        meta.get("namespace") or "default",
-        meta["name"],
-        selector_of(spec.get("selector")),
-        (each.get("status") or {}).get("disruptionsAllowed", 0),
-        spec.get("maxUnavailable") in (0, "0%") or spec.get("minAvailable") == "100%",
-        spec.get("unhealthyPodEvictionPolicy") == "AlwaysAllow",
-    )
-
-
-def daemon_of(each: Json) -> DaemonPod:
-    """A DaemonSet's pod; as in Karpenter, limits stand in for requests that are absent."""
-    spec = dict(each["pod"].get("spec") or {})
-    for kind in ("containers", "initContainers"):
-        if spec.get(kind):
-            spec[kind] = [_limited(c) for c in spec[kind]]
-    return DaemonPod(each["name"], pod_shape({"spec": spec}))
-
-
-def _limited(container: Json) -> Json:
-    resources = container.get("resources") or {}
-    requests = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
-    return {**container, "resources": {**resources, "requests": requests}}
-
-
 def options_of(options: Json | None) -> SolverOptions:
     found = options or {}
     return SolverOptions(
@@ -210,7 +183,7 @@ def case_input(case: Json, catalogues: Mapping[str, tuple[InstanceType, ...]]) -
     }
     pending = [p for p, _ in pods if not p.node_name and p.name not in refused]
     nodes = tuple(map(node_of, case.get("nodes") or ()))
-    limits = tuple(map(limit_of, case.get("pdbs") or ()))
+    limits = tuple(map(disruption_limit, case.get("pdbs") or ()))
     moving = {n.name for n in nodes if n.deleting}
     displaced = currently_reschedulable((p for p in bound if p.node_name in moving), limits, NOW)
     namespaces = {
@@ -221,7 +194,7 @@ def case_input(case: Json, catalogues: Mapping[str, tuple[InstanceType, ...]]) -
         pools,
         nodes,
         bound,
-        tuple(map(daemon_of, case.get("daemonSets") or ())),
+        tuple(DaemonPod(d["name"], daemon_shape(d["pod"])) for d in case.get("daemonSets") or ()),
         {"default": (), **namespaces},
         RULES,
     )

@@ -9,4 +9,9 @@ deletes their machines.
 | module or package | content |
 |---|---|
 | ``provider`` | what a provider of machines offers; Karpenter calls it a cloud provider |
+| ``state`` | the scaled cluster as the decisions see it |
+| ``claim_template`` | node claims as node pools make them |
+| ``provisioning`` | creates node claims for pods that no node has room for |
+| ``nodepool`` | readiness, validation, hash, counters and replicas of node pools |
+| ``setup`` | adds all controllers to the runtime of the scaled cluster |
 """

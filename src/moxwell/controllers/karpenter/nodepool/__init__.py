@@ -1,0 +1,1 @@
+"""``karpenter.nodepool``: readiness, validation, hash, counters and replicas of node pools."""

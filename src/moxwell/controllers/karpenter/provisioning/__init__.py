@@ -1,0 +1,1 @@
+"""``karpenter.provisioner``: creates node claims for pods that no node has room for."""

@@ -1,0 +1,134 @@
+"""
+``karpenter.provisioner``: the loop that batches pending pods and creates node claims for them.
+
+It is no reconciler of one kind, because one decision concerns all pending pods at once. A pass
+reads the caches, decides in a thread (the decision is pure) and creates the node claims. A
+node claim records its pods, so that a pass after a restart knows which pods wait for it.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from moxwell.api.karpenter.nodeclaims import NodeClaim
+from moxwell.clock import Clock
+from moxwell.controllers.karpenter.claim_template import MIN_VALUES_RELAXED
+from moxwell.controllers.karpenter.provisioning.batcher import Batcher
+from moxwell.controllers.karpenter.provisioning.plan import (
+    PackingMode,
+    ProvisioningPlan,
+    nominated_note,
+    plan_provisioning,
+)
+from moxwell.controllers.karpenter.provisioning_metrics import ProvisioningMetrics
+from moxwell.controllers.karpenter.state.objects import PODS
+from moxwell.controllers.karpenter.state.pods import is_provisionable
+from moxwell.controllers.karpenter.state.snapshots import ClusterState
+from moxwell.kube.client import Kube
+from moxwell.kube.errors import AlreadyExists
+from moxwell.runtime.events import Recorder
+from moxwell.runtime.reconciler import Note
+from moxwell.scheduling.packing.cluster import SolverOptions
+from moxwell.scheduling.packing.pods import PodDemand
+from moxwell.scheduling.well_known_labels import NODE_POOL
+
+NAME = "karpenter.provisioner"
+PROVISIONED = "provisioned"
+RECHECK_SECONDS = 10.0
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ProvisioningSettings:
+    """How pods are packed."""
+
+    mode: PackingMode = PackingMode.OPTIMISE
+    options: SolverOptions = field(default_factory=SolverOptions)
+
+
+class Provisioner:
+    """Creates node claims for pods without a node."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        state: ClusterState,
+        clock: Clock,
+        recorder: Recorder,
+        metrics: ProvisioningMetrics,
+        settings: ProvisioningSettings | None = None,
+    ) -> None:
+        self._kube, self._state, self._clock = kube, state, clock
+        self._recorder, self._metrics = recorder, metrics
+        self._settings = settings or ProvisioningSettings()
+        self._batcher = Batcher(clock)
+        state.cluster.pods.subscribe(self._pod_changed)
+
+    def trigger(self, uid: str) -> None:
+        """Decide soon, because of a pod or a node that leaves."""
+        self._batcher.trigger(uid)
+
+    async def run(self) -> None:
+        """Batch, decide and create until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._recheck())
+            while True:
+                await self._batcher.wait()
+                await self.run_pass()
+
+    async def run_pass(self) -> ProvisioningPlan | None:
+        """One scheduling pass; None while the caches are not filled."""
+        if not self._state.synced or not self._state.has_work():
+            return None
+        view = await self._state.view()
+        if not view.pending and not view.ignored:
+            return None
+        began = self._clock.monotonic()
+        given = self._settings
+        plan = await asyncio.to_thread(plan_provisioning, view, given.mode, given.options)
+        self._metrics.pass_finished(
+            self._clock.monotonic() - began,
+            plan.unschedulable,
+            len(view.ignored),
+            len(view.cluster.nodes),
+        )
+        await self._perform(plan)
+        return plan
+
+    async def _perform(self, plan: ProvisioningPlan) -> None:
+        self._state.nominations.nominate(plan.nominated)
+        for each in plan.notes:
+            self._note(each.pod, each.note)
+        for claim, pods in plan.claims:
+            await self._create(claim, pods)
+
+    async def _create(self, claim: NodeClaim, pods: tuple[PodDemand, ...]) -> None:
+        try:
+            made = await self._kube.create(claim)
+        except AlreadyExists:
+            log.info("node claim exists already", nodeclaim=claim.metadata.name)
+            return
+        self._state.remember(made)
+        pool = claim.metadata.labels[NODE_POOL]
+        relaxed = claim.metadata.annotations.get(MIN_VALUES_RELAXED) == "true"
+        self._metrics.claim_created(pool, PROVISIONED, relaxed=relaxed)
+        log.info("node claim created", nodeclaim=made.metadata.name, pods=len(pods))
+        for pod in pods:
+            self._note(pod, nominated_note(made.metadata.name))
+
+    def _note(self, pod: PodDemand, note: Note) -> None:
+        meta = {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
+        self._recorder.note(NAME, PODS, {"metadata": meta}, note)
+
+    def _pod_changed(self, before: Any, after: Mapping[str, Any] | None, listed: bool) -> None:
+        if after is not None and is_provisionable(after):
+            self._batcher.trigger(str(after["metadata"]["uid"]))
+
+    async def _recheck(self) -> None:
+        """Decide again about what an earlier pass could not place, and about leaving nodes."""
+        while True:
+            await self._clock.sleep(RECHECK_SECONDS)
+            self._batcher.trigger("recheck")

@@ -1,0 +1,74 @@
+"""Metrics of provisioning and of node pools under Karpenter's names."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+_SECONDS = (0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60)
+_CONTROLLER = "provisioner"
+
+
+class ProvisioningMetrics:
+    """What the provisioner does; one object per registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._created = Counter(
+            "karpenter_nodeclaims_created",
+            "Node claims that were created",
+            ("reason", "nodepool", "min_values_relaxed"),
+            registry=registry,
+        )
+        self._duration = Histogram(
+            "karpenter_scheduler_scheduling_duration_seconds",
+            "Duration of a scheduling pass",
+            ("controller",),
+            registry=registry,
+            buckets=_SECONDS,
+        )
+        self._unschedulable = Gauge(
+            "karpenter_scheduler_unschedulable_pods_count",
+            "Pods that no node pool can place",
+            ("controller",),
+            registry=registry,
+        )
+        self._ignored = Gauge(
+            "karpenter_scheduler_ignored_pods_count",
+            "Pods that are ignored because their constraints are invalid",
+            registry=registry,
+        )
+        self._nodes = Gauge(
+            "karpenter_cluster_state_node_count", "Nodes of the cluster", registry=registry
+        )
+        self._synced = Gauge(
+            "karpenter_cluster_state_synced",
+            "Whether the state of the cluster is known",
+            registry=registry,
+        )
+        self._usage = Gauge(
+            "karpenter_nodepools_usage",
+            "Resources of the nodes of a pool",
+            ("nodepool", "resource_type"),
+            registry=registry,
+        )
+        self._limit = Gauge(
+            "karpenter_nodepools_limit",
+            "Limits of a node pool",
+            ("nodepool", "resource_type"),
+            registry=registry,
+        )
+
+    def claim_created(self, pool: str, reason: str, *, relaxed: bool = False) -> None:
+        """Count a node claim."""
+        self._created.labels(reason, pool, "true" if relaxed else "false").inc()
+
+    def pass_finished(self, seconds: float, unschedulable: int, ignored: int, nodes: int) -> None:
+        """Record a scheduling pass."""
+        self._duration.labels(_CONTROLLER).observe(seconds)
+        self._unschedulable.labels(_CONTROLLER).set(unschedulable)
+        self._ignored.set(ignored)
+        self._nodes.set(nodes)
+        self._synced.set(1)
+
+    def pool_counted(self, pool: str, resource: str, used: float, limit: float | None) -> None:
+        """Record the usage of a pool and its limit."""
+        self._usage.labels(pool, resource).set(used)
+        if limit is not None:
+            self._limit.labels(pool, resource).set(limit)
