@@ -31,9 +31,8 @@ pytestmark = pytest.mark.genuine
 CRDS = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False
 )
-ALL = (*registry.OURS, *registry.UPSTREAM, *registry.KARPENTER)
-STORED = [k for k in ALL if k.declared.storage]
-SERVED = [k for k in ALL if k.declared.served]
+STORED = [k for k in (*registry.OURS, *registry.UPSTREAM) if k.declared.storage]
+SERVED = [k for k in (*registry.OURS, *registry.UPSTREAM) if k.declared.served]
 
 
 def named(kind: type[Object]) -> str:
