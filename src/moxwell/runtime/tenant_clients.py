@@ -2,11 +2,13 @@
 Clients of tenant clusters, from the kubeconfig Secrets of Cluster API.
 
 The Secret is named ``<cluster>-kubeconfig`` and has the key ``value``. A client is kept while the
-Secret does not change. A cluster without the Secret has no client.
+Secret does not change, which is checked at most once a second. A cluster without the Secret has no
+client.
 """
 
 import base64
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from moxwell.api.kinds import Resource
@@ -20,6 +22,15 @@ from moxwell.runtime.key import Key
 
 Connect = Callable[[ApiAccess], Handler]
 SECRETS = Resource("", "v1", "secrets", "Secret")
+FRESH_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _TenantClient:
+    version: str  # of the Secret
+    checked: float
+    kube: Kube
+    handler: Handler
 
 
 class TenantClients:
@@ -27,21 +38,24 @@ class TenantClients:
 
     def __init__(self, kube: Kube, connect: Connect, clock: Clock) -> None:
         self._kube, self._connect, self._clock = kube, connect, clock
-        self._clients: dict[Key, tuple[str, Kube, Handler]] = {}
+        self._clients: dict[Key, _TenantClient] = {}
 
     async def find(self, cluster: Key) -> Kube | None:
         """The client of a cluster, or None if it has no kubeconfig yet."""
+        known, now = self._clients.get(cluster), self._clock.monotonic()
+        if known is not None and now - known.checked < FRESH_SECONDS:
+            return known.kube
         secret = await self._kube.find(SECRETS, f"{cluster.name}-kubeconfig", cluster.namespace)
         if secret is None or "value" not in (secret.get("data") or {}):
             await self.forget(cluster)
             return None
-        version = str(secret["metadata"]["resourceVersion"])
-        known = self._clients.get(cluster)
-        if known is None or known[0] != version:
+        version, known = str(secret["metadata"]["resourceVersion"]), self._clients.get(cluster)
+        if known is None or known.version != version:
             await self.forget(cluster)
             handler = self._connect(self._access(secret))
-            known = self._clients[cluster] = (version, Kube(handler), handler)
-        return known[1]
+            known = _TenantClient(version, now, Kube(handler), handler)
+        self._clients[cluster] = known = replace(known, checked=now)
+        return known.kube
 
     async def get(self, cluster: Key) -> Kube:
         """The client of a cluster; Missing if it has no kubeconfig."""
@@ -57,6 +71,6 @@ class TenantClients:
     async def forget(self, cluster: Key) -> None:
         """Close the client of a cluster."""
         known = self._clients.pop(cluster, None)
-        close: Any = getattr(known[2], "close", None) if known else None
+        close: Any = getattr(known.handler, "close", None) if known else None
         if close is not None:
             await close()

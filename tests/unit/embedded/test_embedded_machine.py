@@ -7,7 +7,9 @@ import msgspec
 import pytest
 
 from moxwell.api.capi.core import Machine
+from moxwell.api.capi.shared import ContractRef
 from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.embedded.clusterapi.machine.controller import is_progress, is_text
 from moxwell.embedded.clusterapi.machine.describe import describe
 from moxwell.embedded.clusterapi.machine.plan import (
     DETACH_STARTED,
@@ -21,10 +23,14 @@ from moxwell.embedded.clusterapi.machine.plan import (
     next_move,
     stamp,
 )
-from moxwell.embedded.clusterapi.machine.see import must_be_evicted
-from moxwell.embedded.clusterapi.references import ReferencedObject
+from moxwell.embedded.clusterapi.machine.see import must_be_evicted, see_machine
+from moxwell.embedded.clusterapi.machine.tenant_nodes import SharedNodeLists
+from moxwell.embedded.clusterapi.references import ReferencedObject, ReferenceResolver
+from moxwell.runtime.cache import Cache
+from moxwell.runtime.key import Key
 from moxwell.runtime.move import Done, Wait
 from moxwell.runtime.writes import Writes
+from moxwell.testing.loop import LoopClock, run_virtual
 
 Json = dict[str, Any]
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -252,3 +258,83 @@ def test_the_start_of_a_drain_is_recorded_in_the_move_and_in_the_status() -> Non
 )
 def test_which_pods_are_evicted(change: Json, evicted: bool) -> None:
     assert must_be_evicted({"metadata": {}} | change) is evicted
+
+
+def provider_object(**changes: Any) -> ProxmoxMachine:
+    body = {**part().obj, **changes}
+    return msgspec.convert({**body, "metadata": {**part().obj["metadata"], **body["metadata"]}},
+                           ProxmoxMachine)  # fmt: skip
+
+
+def condition_of(message: str) -> Json:
+    return {**part().obj["status"], "conditions": [
+        {"type": "Ready", "status": "False", "reason": "X", "message": message}]}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "change, progress",
+    [
+        ({"status": condition_of("cloning")}, False),
+        ({"status": {**part().obj["status"], "nextMove": "Start"}}, False),
+        ({"status": {"initialization": {"provisioned": False}}}, True),
+        ({"status": {**part().obj["status"], "failureDomain": "z"}}, True),
+        ({"spec": {"providerID": "q"}}, True),
+        ({"metadata": {"deletionTimestamp": LONG_AGO}}, True),
+        ({"metadata": {"ownerReferences": []}}, True),
+    ],
+)
+def test_a_change_of_a_part_that_only_conditions_show_may_wait(
+    change: Json, progress: bool
+) -> None:
+    before, after = provider_object(), provider_object(**change)
+    assert (is_progress(before, after), is_text(before, after)) == (progress, not progress)
+    assert is_progress(None, after)
+    assert is_progress(before, None)
+
+
+class LiveReader:
+    """Records what is read live; an infrastructure object has the provider ID ``live``."""
+
+    def __init__(self) -> None:
+        self.read: list[str] = []
+
+    async def find(self, kind: Any, name: str, namespace: str = "") -> Any:
+        self.read.append(getattr(kind, "kind", None) or kind.resource.kind)
+        live = {**part().obj, "spec": {"providerID": "live"}}
+        return live if kind == ProxmoxMachine.resource else None
+
+
+@pytest.mark.parametrize(
+    "cached, deleting, provider, read",
+    [
+        (provider_object(), False, "p", []),
+        (None, False, "live", ["ProxmoxMachine"]),
+        (provider_object(metadata={"ownerReferences": []}), False, "live", ["ProxmoxMachine"]),
+        (provider_object(), True, "live", ["ProxmoxMachine", "Cluster"]),
+    ],
+)
+def test_parts_are_read_live_only_if_missing_not_adopted_or_being_deleted(
+    cached: ProxmoxMachine | None, deleting: bool, provider: str, read: list[str]
+) -> None:
+    async def story() -> None:
+        cache: Cache[Any] = Cache(ProxmoxMachine)
+        if cached is not None:
+            cache.put(cached)
+        ref = ContractRef(api_group=ProxmoxMachine.resource.group, kind="ProxmoxMachine", name="m")
+        caches = {(ref.api_group, ref.kind): cache}
+        resolver = ReferenceResolver([ProxmoxMachine.resource], caches)
+        base = machine(deleting=deleting)
+        spec = msgspec.structs.replace(base.spec, infrastructure_ref=ref)
+        obj = msgspec.structs.replace(base, spec=spec)
+        reader: Any = LiveReader()
+
+        async def no_tenant(_: Key) -> None:
+            return None
+
+        nodes = SharedNodeLists(LoopClock())
+        found = await see_machine(obj, reader, resolver, no_tenant, nodes, NOW)
+        assert found.infrastructure is not None
+        assert found.infrastructure.obj["spec"]["providerID"] == provider
+        assert reader.read == read
+
+    run_virtual(story())

@@ -17,6 +17,7 @@ from moxwell.api.kinds import Object, Resource, owner_reference
 from moxwell.errors import Missing
 from moxwell.kube.reader import Reader
 from moxwell.runtime.key import Key
+from moxwell.runtime.objects import as_tree
 from moxwell.runtime.writes import Create, Delete, Merge
 
 Json = dict[str, Any]
@@ -57,7 +58,8 @@ class ReferenceResolver:
     """
     Reads referenced objects.
 
-    ``caches`` are caches of some of the kinds by group and kind; ``exists`` looks there first.
+    ``caches`` are caches of some of the kinds by group and kind; ``exists`` looks there first,
+    ``find`` reads live.
     """
 
     def __init__(
@@ -84,6 +86,16 @@ class ReferenceResolver:
         resource = self.resource(ref)
         obj = await reader.find(resource, ref.name, namespace)
         return None if obj is None else ReferencedObject(resource, obj)
+
+    def find_cached(self, ref: ContractRef | None, namespace: str) -> ReferencedObject | None:
+        """The object as a cache has it; None if no cache has it."""
+        cache = self._caches.get((ref.api_group, ref.kind)) if ref is not None else None
+        obj = (
+            cache.find(Key(namespace, ref.name)) if cache is not None and ref is not None else None
+        )
+        if obj is None or ref is None:
+            return None
+        return ReferencedObject(self.resource(ref), as_tree(obj))
 
     async def exists(self, reader: Reader, ref: ContractRef, namespace: str) -> bool:
         """Whether the object exists; reads live only if no cache has it."""

@@ -28,6 +28,7 @@ from moxwell.runtime.watches import Watch
 from moxwell.runtime.writes import Delete, Writes
 
 PART_DELAY_SECONDS = 0.5  # several changes of a part cause one pass
+TEXT_DELAY_SECONDS = 3.0  # changes that only the conditions of the Machine show
 
 
 class MachineController(Reconciler[Machine, ObservedMachine, MachineMove, MachineStatus]):
@@ -47,7 +48,12 @@ class MachineController(Reconciler[Machine, ObservedMachine, MachineMove, Machin
         self._kube, self._resolver, self._tenants, self._clock = kube, resolver, tenants, clock
         self._nodes = SharedNodeLists(clock)
         self.watches: Sequence[Watch] = tuple(
-            Watch(part, owner_machine, delay=PART_DELAY_SECONDS) for part in parts
+            watch
+            for part in parts
+            for watch in (
+                Watch(part, owner_machine, is_progress, PART_DELAY_SECONDS),
+                Watch(part, owner_machine, is_text, TEXT_DELAY_SECONDS),
+            )
         )
 
     async def see(self, machine: Machine, reader: Reader) -> ObservedMachine:
@@ -85,3 +91,30 @@ class MachineController(Reconciler[Machine, ObservedMachine, MachineMove, Machin
 
     def describe(self, machine: Machine, seen: ObservedMachine, move: MachineMove) -> MachineStatus:
         return describe(machine, seen, move)
+
+
+def is_progress(old: Any, new: Any) -> bool:
+    """Whether a part of a Machine changed in what the next move depends on."""
+    return old is None or new is None or _contract(old) != _contract(new)
+
+
+def is_text(old: Any, new: Any) -> bool:
+    """Whether a part changed in what only the conditions of its Machine show."""
+    return not is_progress(old, new)
+
+
+def _contract(part: Any) -> object:
+    """The fields of a provider's object that the contract of Cluster API names."""
+    meta, spec, status = part.metadata, part.spec, part.status
+    return (
+        meta.uid,
+        meta.labels,
+        meta.owner_references,
+        meta.finalizers,
+        meta.deletion_timestamp,
+        getattr(spec, "provider_id", None),
+        status.initialization,
+        getattr(status, "addresses", ()),
+        getattr(status, "failure_domain", ""),
+        getattr(status, "data_secret_name", ""),
+    )

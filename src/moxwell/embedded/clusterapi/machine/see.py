@@ -5,9 +5,14 @@ from datetime import datetime
 from typing import Any
 
 from moxwell.api.capi.core import Cluster, Machine
+from moxwell.api.capi.shared import ContractRef
 from moxwell.embedded.clusterapi.machine.plan import NODE_NAME, ObservedMachine, tenant_key
 from moxwell.embedded.clusterapi.machine.tenant_nodes import SharedNodeLists
-from moxwell.embedded.clusterapi.references import ReferencedObject, ReferenceResolver
+from moxwell.embedded.clusterapi.references import (
+    ReferencedObject,
+    ReferenceResolver,
+    adoption,
+)
 from moxwell.embedded.controllermanager.resources import NODES, PODS, VOLUME_ATTACHMENTS
 from moxwell.errors import MoxwellError
 from moxwell.kube.reader import Reader
@@ -26,14 +31,15 @@ async def see_machine(
     now: datetime,
 ) -> ObservedMachine:
     """The parts of a Machine; a tenant that does not answer is reported, not raised."""
-    spec, namespace = machine.spec, machine.namespace
-    cluster = await reader.find(Cluster, spec.cluster_name, namespace)
-    bootstrap = await resolver.find(reader, spec.bootstrap.config_ref, namespace)
-    infrastructure = await resolver.find(reader, spec.infrastructure_ref, namespace)
-    if machine.deleting and (cluster is None or cluster.deleting):
-        return ObservedMachine(
-            now=now, cluster_deleting=True, bootstrap=bootstrap, infrastructure=infrastructure
-        )
+    spec = machine.spec
+    bootstrap = await _part(machine, spec.bootstrap.config_ref, reader, resolver)
+    infrastructure = await _part(machine, spec.infrastructure_ref, reader, resolver)
+    if machine.deleting:
+        cluster = await reader.find(Cluster, spec.cluster_name, machine.namespace)
+        if cluster is None or cluster.deleting:
+            return ObservedMachine(
+                now=now, cluster_deleting=True, bootstrap=bootstrap, infrastructure=infrastructure
+            )
     try:
         tenant = await find_tenant(tenant_key(machine))
         node = await _node(tenant, nodes, machine, infrastructure) if tenant else None
@@ -51,6 +57,17 @@ async def see_machine(
         pods=pods,
         attachments=attachments,
     )
+
+
+async def _part(
+    machine: Machine, ref: ContractRef | None, reader: Reader, resolver: ReferenceResolver
+) -> ReferencedObject | None:
+    """A provider's object; live if it is missing, not adopted yet, or about to be deleted."""
+    if not machine.deleting:
+        cached = resolver.find_cached(ref, machine.namespace)
+        if cached is not None and adoption(cached, machine, machine.spec.cluster_name) is None:
+            return cached
+    return await resolver.find(reader, ref, machine.namespace)
 
 
 async def _node(
