@@ -98,7 +98,8 @@ class Controller:
     for our kinds, none for others unless set here (the Ready of a Node is the kubelet's). ``owns``
     lists condition types that are removed when a pass does not return them. ``pausable`` kinds
     follow Cluster API's pause rules. A controller without a finalizer does not get objects that are
-    being deleted, unless ``sees_deleting`` is set.
+    being deleted, unless ``sees_deleting`` is set. A pass of an object for which ``defers_status``
+    is true leaves the status to a pass that follows at once.
     """
 
     name: str
@@ -108,6 +109,7 @@ class Controller:
     owns: Collection[str] = ()
     pausable: bool = False
     sees_deleting: bool = False
+    defers_status: Callable[[Any], bool] | None = None
     per_shard: int | None = None  # None: the default of the settings
     resync_seconds: float | None = None
     needs: Callable[[Any], bool] | None = None  # False: no pass for the object

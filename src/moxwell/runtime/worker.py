@@ -34,6 +34,7 @@ from moxwell.runtime.own_writes import OwnWrites
 from moxwell.runtime.queue import LOW, NORMAL, Item, Queue
 from moxwell.runtime.reconciler import Controller, Note
 from moxwell.runtime.status import StatusWriter
+from moxwell.runtime.status_deferral import StatusDeferral
 from moxwell.runtime.watches import Watch
 
 QUIET_FAILURES = 3  # conflicts below this count are not reported
@@ -89,6 +90,7 @@ class Worker:
         self._form = failures.condition_type(self._kind)
         self._condition = failures.failure_condition(self._kind, controller.condition)
         self._tasks: dict[asyncio.Task[None], str] = {}
+        self._deferral = StatusDeferral(clock)
 
     # ---- events that enqueue keys
 
@@ -216,6 +218,7 @@ class Worker:
             obj = await self._kube.find(self._kind, key.name, key.namespace)
         if obj is None:
             self._own_writes.forget(key)
+            self._deferral.forget(key)
         return obj
 
     async def _live_object(self, key: Key, error: WriteConflict) -> Any:
@@ -249,8 +252,15 @@ class Worker:
             return None
         if result.written is not None:
             self._own_writes.wrote(key_of(obj), version_of(result.written))
-        await self._write(result.written or obj, result.status, "")
+        if not self._defers(obj, result):
+            await self._write(result.written or obj, result.status, "")
         return result
+
+    def _defers(self, obj: Any, result: _PassResult) -> bool:
+        may = self.controller.defers_status
+        if may is None or not may(obj):
+            return False
+        return self._deferral.defers(key_of(obj), result.requeue_after)
 
     async def _reconcile(self, obj: Any) -> _PassResult:
         """Call see, plan, act and describe."""

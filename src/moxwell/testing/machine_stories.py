@@ -86,7 +86,8 @@ class StoryEnvironment:
         async def test() -> list[Machine]:
             found = await self.machines()
             good = len(found) == len(await self.guests()) == count and await self.all_ready()
-            return found if good else []
+            joined = all(m.status.node_ref and m.spec.provider_id for m in found)
+            return found if good and joined else []
 
         made: list[Machine] = await self.until(f"{count} machines with nodes", test)
         return made

@@ -152,6 +152,7 @@ def _machine_controller(machine: machines.MachineReconciler) -> Controller:
         needs=machines.needs,
         owns=LEGACY_CONDITIONS,
         pausable=True,
+        defers_status=machines.is_being_created,
     )
 
 

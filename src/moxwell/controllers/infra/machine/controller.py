@@ -85,7 +85,7 @@ class MachineReconciler(Reconciler[ProxmoxMachine, ObservedProxmoxMachine, Move,
         machines.add_index(BY_CLUSTER, _cluster_index)
         machines.subscribe(self._machine_changed)
         self.watches: Sequence[Watch] = (
-            Watch(Machine, _machine_keys),
+            Watch(Machine, _machine_keys, is_relevant),
             Watch(ProxmoxCluster, self._cluster_keys),
             Watch(IPAddressClaim, _owner_keys),
             Watch(IPAddress, _address_keys),
@@ -269,6 +269,11 @@ def needs(obj: ProxmoxMachine) -> bool:
     return MANAGED_BY not in obj.metadata.annotations and MANAGED_BY not in obj.metadata.labels
 
 
+def is_being_created(obj: ProxmoxMachine) -> bool:
+    """Whether the steps that create the guest follow each other; each has a status of its own."""
+    return not obj.spec.provider_id and not obj.deleting
+
+
 def _guest_index(obj: ProxmoxMachine) -> Iterable[str]:
     spec = obj.spec
     if spec.virtual_machine_id is None:
@@ -280,6 +285,25 @@ def _guest_index(obj: ProxmoxMachine) -> Iterable[str]:
 def _cluster_index(obj: ProxmoxMachine) -> Iterable[str]:
     key = cluster_key(obj)
     return (str(key),) if key else ()
+
+
+def is_relevant(old: Machine | None, new: Machine | None) -> bool:
+    """Whether a change of a Machine matters here; most change only its conditions."""
+    return old is None or new is None or _read_of(old) != _read_of(new)
+
+
+def _read_of(machine: Machine) -> object:
+    meta, status = machine.metadata, machine.status
+    return (
+        meta.uid,
+        meta.labels,
+        meta.annotations,
+        meta.owner_references,
+        machine.deleting,
+        machine.spec,
+        status.node_ref,
+        status.initialization,
+    )
 
 
 def _machine_keys(machine: Machine) -> Iterable[Key]:
