@@ -6,6 +6,8 @@ administrators' group. The caller applies them.
 """
 
 import base64
+from collections.abc import Mapping
+from ipaddress import ip_network
 from typing import Any
 
 import yaml
@@ -28,26 +30,34 @@ RESOURCES = {
 }
 TOKENS = "system:bootstrappers:kubeadm:default-node-token"
 ADMINS = "kubeadm:cluster-admins"
+GET_NODES = "kubeadm:get-nodes"  # kubeadm join checks that no Node has the name
+REQUEST_CERTIFICATE: Mapping[str, Any] = {
+    "apiGroups": ["certificates.k8s.io"],
+    "resources": ["certificatesigningrequests"],
+    "verbs": ["create", "get", "list", "watch"],
+}
 
 
 def bootstrap_objects(url: str, ca: str, cluster: str, kubelet: str = "") -> tuple[Json, ...]:
     """The objects that joining nodes need; ``cluster`` is a ClusterConfiguration in YAML."""
     read, signer = ["get"], "kubeadm:bootstrap-signer-clusterinfo"
-    nodes = "kubeadm:nodes-kubeadm-config"
+    nodes, configuration = "kubeadm:nodes-kubeadm-config", kubelet or kubelet_configuration()
     return (
         _config_map("cluster-info", "kube-public", {"kubeconfig": _kubeconfig(url, ca)}),
         _role(signer, "kube-public", [_rule("", ["configmaps"], read, ["cluster-info"])]),
         _binding(signer, "kube-public", [("User", "system:anonymous")]),
         _config_map("kubeadm-config", "kube-system", {"ClusterConfiguration": cluster}),
-        _config_map("kubelet-config", "kube-system", {"kubelet": kubelet or _kubelet()}),
+        _config_map("kubelet-config", "kube-system", {"kubelet": configuration}),
         _role(
             nodes,
             "kube-system",
             [_rule("", ["configmaps"], read, ["kubeadm-config", "kubelet-config"])],
         ),
         _binding(nodes, "kube-system", [("Group", TOKENS), ("Group", "system:nodes")]),
-        _cluster_role("system:node-bootstrapper"),
+        _cluster_role("system:node-bootstrapper", REQUEST_CERTIFICATE),
         _cluster_binding("kubeadm:kubelet-bootstrap", "system:node-bootstrapper", TOKENS),
+        _cluster_role(GET_NODES, {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}),
+        _cluster_binding(GET_NODES, GET_NODES, TOKENS),
         _cluster_binding(ADMINS, "cluster-admin", ADMINS),
     )
 
@@ -80,9 +90,30 @@ def _kubeconfig(url: str, ca: str) -> str:
     return yaml.safe_dump(head | {"clusters": [{"name": "", "cluster": cluster}]})
 
 
-def _kubelet() -> str:
+def kubelet_configuration(service_cidr: str = "", domain: str = "") -> str:
+    """
+    The KubeletConfiguration of all nodes, in YAML, with the values of ``kubeadm init``.
+
+    Without the client CA a kubelet refuses the API server, so there would be no logs and no exec.
+    """
     head = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
-    return yaml.safe_dump(head | {"cgroupDriver": "systemd", "rotateCertificates": True})
+    client_ca = {"clientCAFile": "/etc/kubernetes/pki/ca.crt"}
+    body: Json = head | {
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": True},
+            "x509": client_ca,
+        },
+        "authorization": {"mode": "Webhook"},
+        "cgroupDriver": "systemd",
+        "rotateCertificates": True,
+        "staticPodPath": "/etc/kubernetes/manifests",
+    }
+    if service_cidr:
+        body["clusterDNS"] = [str(ip_network(service_cidr.split(",")[0])[10])]
+    if domain:
+        body["clusterDomain"] = domain
+    return yaml.safe_dump(body)
 
 
 def _config_map(name: str, space: str, data: dict[str, str]) -> Json:
@@ -114,14 +145,9 @@ def _binding(name: str, space: str, who: list[tuple[str, str]]) -> Json:
     }
 
 
-def _cluster_role(name: str) -> Json:
-    rule = {
-        "apiGroups": ["certificates.k8s.io"],
-        "resources": ["certificatesigningrequests"],
-        "verbs": ["create", "get", "list", "watch"],
-    }
+def _cluster_role(name: str, rule: Mapping[str, Any]) -> Json:
     head = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": name}}
-    return head | {"rules": [rule]}
+    return head | {"rules": [dict(rule)]}
 
 
 def _cluster_binding(name: str, role: str, group: str) -> Json:

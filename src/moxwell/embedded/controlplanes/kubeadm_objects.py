@@ -19,7 +19,8 @@ async def apply(kube: Kube, url: str, ca: str, spec: HostedControlPlaneSpec) -> 
 
 def objects(url: str, ca: str, spec: HostedControlPlaneSpec) -> tuple[Json, ...]:
     """The objects that a joining node reads or needs."""
-    return kubeadm.bootstrap_objects(url, ca, _cluster_configuration(url, spec))
+    kubelet = kubeadm.kubelet_configuration(spec.service_cidr, spec.cluster_domain)
+    return kubeadm.bootstrap_objects(url, ca, _cluster_configuration(url, spec), kubelet)
 
 
 def _cluster_configuration(url: str, spec: HostedControlPlaneSpec) -> str:
