@@ -4,13 +4,15 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-SRC = Path(__file__).parents[2] / "src" / "moxwell"
+from support.source_tree import SRC, dotted, imported, modules, nodes_of, tree_of
+
+pytestmark = pytest.mark.xdist_group("source")  # parsed once
+BLOCKS = (ast.stmt, ast.excepthandler, ast.match_case)  # what an import can stand in
 MODULE_LINES = 400
 FUNCTION_LINES = 40
 
@@ -51,10 +53,6 @@ TIME = {"time.time", "time.monotonic", "time.sleep", "datetime.now", "datetime.u
 PURE = {"plan", "describe", "see", "events", "requeue_after"}
 
 
-def modules() -> list[Path]:
-    return sorted(p for p in SRC.rglob("*.py") if not p.name.endswith(("_pb2.py", "_pb2_grpc.py")))
-
-
 def product_modules() -> list[Path]:
     return [p for p in modules() if package_of(p) != "testing"]
 
@@ -63,25 +61,12 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(SRC))
 
 
-@cache
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
-
-
 def package_of(path: Path) -> str:
     return path.relative_to(SRC).parts[0].removesuffix(".py")
 
 
-def imported(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (a.name for a in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield from (f"{node.module}.{a.name}" for a in node.names)
-
-
 def our_imports(path: Path) -> list[str]:
-    return [n.removeprefix("moxwell.") for n in imported(tree_of(path)) if n.startswith("moxwell.")]
+    return [n.removeprefix("moxwell.") for n in imported(path) if n.startswith("moxwell.")]
 
 
 def our_packages(path: Path) -> set[str]:
@@ -123,7 +108,7 @@ def controller_folder(dotted: str) -> tuple[str, str] | None:
 def test_controllers_never_import_a_sibling() -> None:
     """Loops share the modules of their group; only a group's setup.py knows all its loops."""
     found = []
-    for path in sorted((SRC / "controllers").rglob("*.py")):
+    for path in (p for p in modules() if p.is_relative_to(SRC / "controllers")):
         if path.name == "setup.py":
             continue
         own = ".".join(path.relative_to(SRC).with_suffix("").parts)
@@ -172,7 +157,7 @@ def at_import_time(tree: ast.Module) -> Iterator[str]:
             yield from (a.name for a in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             yield from (f"{node.module}.{a.name}" for a in node.names)
-        open_nodes.extend(ast.iter_child_nodes(node))
+        open_nodes.extend(c for c in ast.iter_child_nodes(node) if isinstance(c, BLOCKS))
 
 
 def test_modules_do_not_import_in_cycles() -> None:
@@ -196,9 +181,8 @@ def test_functions_are_at_most_40_lines_long() -> None:
     found = [
         f"{name_of(p)}:{node.lineno} {node.name} {lines}"
         for p in modules()
-        for node in ast.walk(tree_of(p))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and (lines := (node.end_lineno or 0) - node.lineno + 1) > FUNCTION_LINES
+        for node in (*nodes_of(p, ast.FunctionDef), *nodes_of(p, ast.AsyncFunctionDef))
+        if (lines := (node.end_lineno or 0) - node.lineno + 1) > FUNCTION_LINES
     ]
     assert found == [], "\n".join(map(str, found))
 
@@ -207,7 +191,7 @@ def test_nothing_imports_testing_or_a_test_library() -> None:
     found = [
         f"{name_of(p)}: {name}"
         for p in product_modules()
-        for name in imported(tree_of(p))
+        for name in imported(p)
         if name.startswith("moxwell.testing") or name.split(".")[0] in {"hypothesis", "pytest"}
     ]
     assert found == [], "\n".join(map(str, found))
@@ -215,9 +199,7 @@ def test_nothing_imports_testing_or_a_test_library() -> None:
 
 def test_hypothesis_is_imported_only_by_tests() -> None:
     found = [
-        name_of(p)
-        for p in modules()
-        if any(n.split(".")[0] == "hypothesis" for n in imported(tree_of(p)))
+        name_of(p) for p in modules() if any(n.split(".")[0] == "hypothesis" for n in imported(p))
     ]
     assert found == [], "\n".join(map(str, found))
 
@@ -227,18 +209,18 @@ def test_only_the_embedded_apiserver_opens_sqlite() -> None:
         name_of(p)
         for p in product_modules()
         if not p.is_relative_to(SRC / "embedded" / "apiserver")
-        and "sqlite3" in {n.split(".")[0] for n in imported(tree_of(p))}
+        and "sqlite3" in {n.split(".")[0] for n in imported(p)}
     ]
     assert found == [], "\n".join(map(str, found))
 
 
 def test_only_the_clock_reads_time() -> None:
     found = [
-        (name_of(p), ast.unparse(node.func))
+        (name_of(p), dotted(node.func))
         for p in product_modules()
         if package_of(p) not in ("clock", "agent")  # the agent imports the standard library only
-        for node in ast.walk(tree_of(p))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in TIME
+        for node in nodes_of(p, ast.Call)
+        if dotted(node.func) in TIME
     ]
     assert found == [], "\n".join(map(str, found))
 
@@ -247,9 +229,8 @@ def test_only_the_worker_catches_every_exception() -> None:
     found = [
         f"{name_of(p)}:{node.lineno}"
         for p in modules()
-        for node in ast.walk(tree_of(p))
-        if isinstance(node, ast.ExceptHandler)
-        and (node.type is None or {"Exception", "BaseException"} & names_in(node.type))
+        for node in nodes_of(p, ast.ExceptHandler)
+        if node.type is None or {"Exception", "BaseException"} & names_in(node.type)
     ]
     assert [place for place in found if not place.startswith("runtime/worker.py")] == []
 
@@ -275,20 +256,20 @@ def reads_own_status(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterat
 def controller_modules() -> list[Path]:
     """Modules of controllers' folders, of the product and of the embedded cluster."""
     roots = (SRC / "controllers", SRC / "embedded")
-    return sorted(
+    return [
         p
-        for root in roots
-        for p in root.rglob("*.py")
-        if (p.parent / "controller.py").exists() or p.name in {"controller.py", "plan.py"}
-    )
+        for p in modules()
+        if any(p.is_relative_to(root) for root in roots)
+        and ((p.parent / "controller.py").exists() or p.name in {"controller.py", "plan.py"})
+    ]
 
 
 def test_controllers_do_not_read_the_status_of_their_own_object() -> None:
     found = [
         f"{name_of(p)}:{line} in {node.name}"
         for p in controller_modules()
-        for node in ast.walk(tree_of(p))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in PURE
+        for node in (*nodes_of(p, ast.FunctionDef), *nodes_of(p, ast.AsyncFunctionDef))
+        if node.name in PURE
         for line in reads_own_status(node)
     ]
     assert found == [], "\n".join(map(str, found))

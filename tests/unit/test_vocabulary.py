@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from moxwell.api import registry
+from support.source_tree import SRC, dotted, imported, modules, nodes_of, tree_of
 
+pytestmark = pytest.mark.xdist_group("source")  # parsed once
 ROOT = Path(__file__).parents[2]
-SRC = ROOT / "src" / "moxwell"
 UPSTREAM = Path(__file__).with_name("upstream_words.txt")
 GLOSSARY = ROOT / "docs" / "glossary.md"
 METRICS = {"Counter", "Gauge", "Histogram", "Summary", "counter", "gauge", "histogram"}
@@ -50,27 +51,17 @@ OLD_WORDS: dict[str, tuple[str, ...]] = {
 ADR = "docs/adr/"  # dated decisions are superseded, not edited
 
 
-def modules() -> list[Path]:
-    found = (p for p in SRC.rglob("*.py") if "testing" not in p.relative_to(SRC).parts)
-    return sorted(p for p in found if not p.name.endswith("_pb2.py"))
-
-
 @cache
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
-
-
-def nodes() -> Iterator[tuple[Path, ast.AST]]:
-    for path in modules():
-        for node in ast.walk(tree_of(path)):
-            yield path, node
+def product_modules() -> tuple[Path, ...]:
+    return tuple(p for p in modules() if "testing" not in p.relative_to(SRC).parts)
 
 
 def test_a_public_class_name_is_used_once() -> None:
     places: dict[str, list[str]] = defaultdict(list)
-    for path, node in nodes():
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-            places[node.name].append(f"{path.relative_to(SRC)}:{node.lineno}")
+    for path in product_modules():
+        for node in nodes_of(path, ast.ClassDef):
+            if not node.name.startswith("_"):
+                places[node.name].append(f"{path.relative_to(SRC)}:{node.lineno}")
     repeated = {name: found for name, found in sorted(places.items()) if len(found) > 1}
     assert repeated == {}, "\n".join(f"{n}: {' '.join(p)}" for n, p in repeated.items())
 
@@ -86,8 +77,8 @@ def kinds() -> set[str]:
 def reasons() -> set[str]:
     """Values of ``…Reason`` enumerations, and ``reason`` of error classes."""
     found: set[str] = set()
-    for _, node in nodes():
-        if isinstance(node, ast.ClassDef):
+    for path in product_modules():
+        for node in nodes_of(path, ast.ClassDef):
             of_enum = node.name.endswith("Reason")
             found.update(v for n, v in constants(node.body) if of_enum or n == "reason")
     return found
@@ -108,10 +99,11 @@ def constants(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
 def condition_types() -> set[str]:
     """``Condition(type="…")`` and constants of modules that use conditions."""
     found: set[str] = set()
-    for path, node in nodes():
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Condition"):
-            found.update(texts(k.value) for k in node.keywords if k.arg == "type")
-        if isinstance(node, ast.ImportFrom) and node.module == "moxwell.api.conditions":
+    for path in product_modules():
+        for node in nodes_of(path, ast.Call):
+            if dotted(node.func).endswith("Condition"):
+                found.update(texts(k.value) for k in node.keywords if k.arg == "type")
+        if any(n.startswith("moxwell.api.conditions.") for n in imported(path)):
             found.update(v for _, v in constants(tree_of(path).body) if CAMEL.match(v))
     return found - {""}
 
@@ -124,10 +116,9 @@ def metrics() -> set[str]:
     """The first argument of everything that creates a metric."""
     return {
         texts(node.args[0])
-        for _, node in nodes()
-        if isinstance(node, ast.Call)
-        and ast.unparse(node.func).rpartition(".")[2].lstrip("_") in METRICS
-        and node.args
+        for path in product_modules()
+        for node in nodes_of(path, ast.Call)
+        if node.args and dotted(node.func).rpartition(".")[2].lstrip("_") in METRICS
     } - {""}
 
 
@@ -169,21 +160,26 @@ def test_the_list_of_upstream_words_is_sorted() -> None:
     assert words == sorted(set(words))
 
 
-def written() -> list[Path]:
+@cache
+def written() -> dict[Path, str]:
+    """The texts of the product: sources, data files and documentation."""
     suffixes = {".py", ".js", ".css", ".html", ".yaml"}
     source = [p for p in SRC.rglob("*") if p.suffix in suffixes and not p.name.endswith("_pb2.py")]
-    return sorted([*source, *(ROOT / "docs").rglob("*.md"), ROOT / "README.md"])
+    paths = sorted([*source, *(ROOT / "docs").rglob("*.md"), ROOT / "README.md"])
+    return {path: path.read_text() for path in paths}
 
 
 @pytest.mark.parametrize("word", OLD_WORDS, ids=lambda w: w.replace("\\", ""))
 def test_words_of_the_private_language_are_gone(word: str) -> None:
     pattern = re.compile(rf"(?<![A-Za-z])({word})(?![A-Za-z])", re.IGNORECASE)
     found = []
-    for path in written():
+    for path, text in written().items():
+        if pattern.search(text) is None:
+            continue
         name = str(path.relative_to(SRC if path.is_relative_to(SRC) else ROOT))
         if name.startswith((ADR, *OLD_WORDS[word])) or "CHANGELOG" in name:
             continue
-        for number, line in enumerate(path.read_text().splitlines(), 1):
+        for number, line in enumerate(text.splitlines(), 1):
             if pattern.search(line):
                 found.append(f"{name}:{number}: {line.strip()[:100]}")
     assert found == [], "\n".join(found)
