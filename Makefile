@@ -43,6 +43,7 @@ envtest: dev ## upstream programs for the tests, built once, outside the tree
 	@PYTHONPATH=tools $(BIN)/python -m envtest
 	@PYTHONPATH=tools $(BIN)/python -m envtest.browser
 	@PYTHONPATH=tools $(BIN)/python -m envtest.disks
+	@PYTHONPATH=tools $(BIN)/python -m envtest.debian
 
 # One worker more than cores: tests with live programs mostly wait.
 WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
@@ -64,6 +65,17 @@ lock: ## resolve the dependencies and write the lock files with hashes (needs uv
 	@$(LOCK) --upgrade -o requirements.lock
 	@$(LOCK) --upgrade --extra dev --python-version 3.11.5 -c requirements.lock -o requirements-dev.lock
 
+wheel: dev ## build the wheel in dist/
+	@rm -f dist/moxwell-*.whl
+	@$(BIN)/python -m build --wheel --no-isolation --outdir dist . >/dev/null
+	@ls dist/moxwell-*.whl
+
+ENGINE ?= podman
+IMAGE ?= ghcr.io/moxwell/moxwell:v$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+
+image: wheel ## build the image with podman (ENGINE=docker: with docker)
+	@$(ENGINE) build -f Containerfile -t $(IMAGE) .
+
 chart: $(VENV)/.installed ## write the CRDs of charts/moxwell
 	@$(BIN)/python release/chart.py
 
@@ -74,4 +86,4 @@ sbom: dev ## write the CycloneDX bill of materials of the locked dependencies to
 	  --output-reproducible --of JSON -o dist/moxwell.cdx.json
 	@echo dist/moxwell.cdx.json
 
-.PHONY: lock chart sbom help install dev up down status lint envtest test unit bench
+.PHONY: lock wheel image chart sbom help install dev up down status lint envtest test unit bench

@@ -1,5 +1,7 @@
 """Wheel and source distribution: built, looked into, installed alone, and run."""
 
+import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -72,7 +74,14 @@ def test_the_wheel_holds_the_package_whole_and_nothing_else(built: Path) -> None
 def test_the_source_distribution_is_the_project(built: Path) -> None:
     with tarfile.open(next(built.glob("*.tar.gz"))) as source:
         names = {name.partition("/")[2] for name in source.getnames()}
-    for name in ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "Makefile"):
+    for name in (
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+        "CHANGELOG.md",
+        "Makefile",
+        "Containerfile",
+    ):
         assert name in names
     for folder in ("src/moxwell", "tests/unit", "tests/e2e", "docs", "charts", "tools/envtest"):
         assert any(name.startswith(f"{folder}/") for name in names), folder
@@ -101,3 +110,80 @@ def lab(installed: Path, tmp_path: Path) -> Iterator[str]:
 def test_the_lab_starts_from_the_wheel_alone(lab: str) -> None:
     assert "Dashboard" in lab
     assert "cluster create" in lab
+
+
+@pytest.mark.parametrize(
+    "install",
+    [
+        pytest.param(("pipx", "install"), id="pipx"),
+        pytest.param(("uv", "tool", "install", "--no-python-downloads", "--python"), id="uv"),
+    ],
+)
+def test_the_wheel_is_installed_as_a_tool(
+    built: Path, tmp_path: Path, install: tuple[str, ...]
+) -> None:
+    """As the page about installing says; dependencies come from the registry."""
+    tool = Path(sys.executable).parent / install[0]
+    words = (*install[1:], sys.executable) if install[0] == "uv" else install[1:]
+    places = {
+        "PIPX_HOME": "pipx",
+        "PIPX_BIN_DIR": "bin",
+        "UV_TOOL_DIR": "uv",
+        "XDG_BIN_HOME": "bin",
+    }
+    settings = {k: v for k, v in os.environ.items() if k.startswith(("PIP_", "UV_", "SSL_"))}
+    caches = {"PIP_CACHE_DIR": cache("pip"), "UV_CACHE_DIR": cache("uv")}
+    folders = {name: str(tmp_path / folder) for name, folder in places.items()}
+    env = {**settings, **bare(tmp_path), **caches, **folders, "PIPX_DEFAULT_PYTHON": sys.executable}
+    wheel = next(built.glob("*.whl"))
+    page = (ROOT / "docs" / "howto-install.md").read_text()
+    assert f"install dist/{wheel.name}" in page
+    run(tool, *words, wheel, env=env)
+    command = tmp_path / "bin" / "moxwell"
+    assert run(command, "--version", env=env).strip() == f"moxwell {moxwell.__version__}"
+    assert "CustomResourceDefinition" in run(command, "render", "crds", env=env)
+
+
+def cache(tool: str) -> str:
+    """The cache of a tool, shared by runs: nothing is downloaded twice."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return str(Path(base) / tool)
+
+
+def unit() -> dict[str, str]:
+    """The settings of the systemd unit."""
+    lines = (ROOT / "release" / "systemd" / "moxwell@.service").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+
+
+def test_the_systemd_unit_starts_the_standalone_mode(tmp_path: Path) -> None:
+    """Its command, with an instance name, refuses a missing file: all its options are known."""
+    words = unit()["ExecStart"].replace("%i", "cloud").split()
+    assert words[0] == "/usr/local/bin/moxwell"
+    missing = tmp_path / "cloud.yaml"
+    given = [word.replace("/etc/moxwell/cloud.yaml", str(missing)) for word in words[1:]]
+    command = [sys.executable, "-m", "moxwell", *given]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=bare(tmp_path), timeout=120
+    )
+    assert done.returncode not in (0, 2)
+    assert f"{missing} does not exist" in done.stderr
+    assert "XDG_STATE_HOME=/var/lib" in unit()["Environment"].split()
+    assert unit()["StateDirectory"] == "moxwell"
+
+
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+    analyze = shutil.which("systemd-analyze")
+    if analyze is None:
+        pytest.skip("no systemd")
+    text = (ROOT / "release" / "systemd" / "moxwell@.service").read_text()
+    file = tmp_path / "moxwell@cloud.service"
+    file.write_text(text.replace("/usr/local/bin/moxwell", sys.executable))
+    done = subprocess.run(
+        [analyze, "verify", "--man=no", "--recursive-errors=no", str(file)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stderr.splitlines() if file.name in line] == []

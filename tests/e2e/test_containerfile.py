@@ -1,0 +1,86 @@
+"""
+The Containerfile, step by step in a bare Debian: what the image holds and how it starts.
+
+No engine is needed, so layers, the registry and the digest of the base are not tested.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import moxwell
+from envtest import debian
+from envtest.plugin import skip_here
+from support.containerfile import Build, Stage, instructions
+from support.pod_process import require_namespaces
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("packaging")]
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "Containerfile").read_text()
+PROGRAMS = (  # of the node plugin of the CSI driver
+    "blkid", "blockdev", "cryptsetup", "fsck", "fsck.ext4", "fstrim", "mkfs.ext4", "mkfs.xfs",
+    "mount", "resize2fs", "umount", "xfs_growfs",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Stage:
+    """The last stage, built from a context with a new wheel."""
+    require_namespaces()
+    if not debian.archive().exists():
+        skip_here("no bare Debian (`make envtest` makes it with mmdebstrap)")
+    context = tmp_path_factory.mktemp("context")
+    for name in ("requirements.lock", ".containerignore"):
+        shutil.copy(ROOT / name, context)
+    words = ["-m", "build", "--wheel", "--no-isolation", "--outdir", str(context / "dist")]
+    subprocess.run([sys.executable, *words, str(ROOT)], check=True, capture_output=True)
+    build = Build(context, debian.archive(), tmp_path_factory.mktemp("image"))
+    return build.run(TEXT)
+
+
+def test_the_image_starts_as_a_user_without_rights(image: Stage) -> None:
+    assert image.user == "65532:65532"
+    assert image.start("--version").stdout.strip() == f"moxwell {moxwell.__version__}"
+    who = image.run("/opt/moxwell/bin/python", "-c", "import os; print(os.getuid(), os.getgid())")
+    assert who.stdout.split() == ["65532", "65532"]
+    assert image.run("touch", "/opt/moxwell/x").returncode != 0
+    for command in (("operator",), ("csi", "controller"), ("csi", "node"), ("up",)):
+        done = image.start(*command, "--help")
+        assert done.returncode == 0, done.stderr
+    assert "CustomResourceDefinition" in image.start("render", "crds").stdout
+
+
+def test_the_image_holds_the_programs_of_the_node_plugin(image: Stage) -> None:
+    found = image.run("sh", "-c", f"command -v {' '.join(PROGRAMS)}").stdout.split()
+    assert [Path(path).name for path in found] == list(PROGRAMS)
+
+
+def test_the_image_holds_no_build_tools(image: Stage) -> None:
+    names = "pip pip3 easy_install cc gcc make uv git curl wget"
+    assert image.run("sh", "-c", f"command -v {names}").stdout == ""
+    for module in ("pip", "setuptools", "wheel", "hatchling"):
+        done = image.run("/opt/moxwell/bin/python", "-c", f"import {module}")
+        assert "ModuleNotFoundError" in done.stderr, module
+    assert not (image.root / "build").exists()
+    assert list((image.root / "var/lib/apt/lists").glob("*_Packages*")) == []
+
+
+def test_every_dependency_is_locked(image: Stage) -> None:
+    names = "import importlib.metadata as m; print(*sorted(d.name for d in m.distributions()))"
+    found = image.run("/opt/moxwell/bin/python", "-I", "-c", names).stdout.lower().split()
+    pinned = re.findall(r"^([A-Za-z0-9._-]+)==", (ROOT / "requirements.lock").read_text(), re.M)
+    known = {re.sub(r"[-_.]+", "-", name).lower() for name in pinned}
+    assert {re.sub(r"[-_.]+", "-", name) for name in found} <= {*known, "moxwell"}
+
+
+def test_the_base_has_a_version_and_steps_verify_hashes() -> None:
+    rows = instructions(TEXT)
+    base = next(rest for name, rest in rows if name == "ARG")
+    assert re.fullmatch(r"BASE=docker\.io/library/debian:\d+\.\d+-slim", base)
+    installs = [rest for name, rest in rows if name == "RUN" and "pip install" in rest]
+    assert all("--require-hashes" in r or "--no-index --no-deps" in r for r in installs)
+    assert [rest for name, rest in rows if name == "FROM"] == ["${BASE} AS build", "${BASE}"]
