@@ -1,7 +1,9 @@
 """Every step keeps its contract, on both releases, with no more rights than the documented role."""
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -167,6 +169,9 @@ CASES = [
     Case(UPLOAD),
     Case(steps.DownloadImage(storage=STORAGE, mark=OURS, url="https://images.example/a.qcow2",
                         filename=f"{OURS.key}.qcow2")),
+    Case(steps.UploadImage(storage=STORAGE, mark=OURS, filename=f"{OURS.key}.raw",
+                           path=__file__, size_bytes=Path(__file__).stat().st_size,
+                           sha256=hashlib.sha256(Path(__file__).read_bytes()).hexdigest())),
     Case(steps.DeleteVolume(storage=STORAGE, mark=OURS, volid=UPLOAD.volid), with_iso),
     Case(steps.EnsureSecurityGroup(**GROUP, rules=(ACCEPT,)), administrator),
     Case(steps.EnsureSecurityGroup(**GROUP, rules=(ACCEPT,)), with_security_group),
@@ -176,8 +181,9 @@ CASES = [
 ]  # fmt: skip
 APART = {steps.Reboot}  # tested below: the state of the region does not show it
 NO_GUEST = {
-    steps.UploadIso, steps.DownloadImage, steps.DeleteVolume, steps.EnsureSecurityGroup,
-    steps.DeleteSecurityGroup, steps.ReserveVnetAddress, steps.ReleaseVnetAddress,
+    steps.UploadIso, steps.UploadImage, steps.DownloadImage, steps.DeleteVolume,
+    steps.EnsureSecurityGroup, steps.DeleteSecurityGroup, steps.ReserveVnetAddress,
+    steps.ReleaseVnetAddress,
 }  # fmt: skip
 
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import yaml
 
-from moxwell.bootstrap import ignition, talos
+from moxwell.bootstrap import ignition, node_templates, talos
 from moxwell.bootstrap.netplan import as_network_config
 from moxwell.bootstrap.network import GuestNetwork
 from moxwell.errors import Invalid
 
 SCHEME = "proxmox://"
-FORMATS = ("cloud-config", "ignition", "talos")
+FORMATS = ("cloud-config", "ignition", "talos", node_templates.FORMAT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +38,20 @@ class BootstrapIdentity:
     kubernetes: str = ""
     inject_provider_id: bool = True
     place: GuestLocation = GuestLocation()
+    vmid: int = 0
+    uuid: str = ""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class BootstrapData:
-    """Bootstrap data and its format; never printed, since it contains a join token."""
+    """Bootstrap data and its format; never printed, since it contains a join token.
+
+    ``vendor_data`` is a script that cloud-init runs before the commands of the bootstrap data.
+    """
 
     data: bytes = b""
     format: str = "cloud-config"
+    vendor_data: bytes = b""
 
     def __repr__(self) -> str:
         return f"BootstrapData({len(self.data)} bytes, {self.format})"
@@ -57,14 +63,31 @@ def nocloud_files(
     """The files of the bootstrap ISO."""
     if bootstrap.format not in FORMATS:
         raise Invalid(f"bootstrap format {bootstrap.format!r} is not one of {', '.join(FORMATS)}")
+    if bootstrap.format == node_templates.FORMAT:
+        data = node_templates.decode(bootstrap.data)
+        return node_templates.render_files(data, _node_identity(identity), network)
     meta = as_meta_data(identity)
     if bootstrap.format == "ignition":
         user = ignition.merge(bootstrap.data, identity.hostname, identity.provider_id, network)
         return {"user-data": user, "meta-data": meta, "network-config": b"version: 1\nconfig: []\n"}
     user = bootstrap.data or b"#cloud-config\n{}\n"
+    files = {"meta-data": meta, "network-config": as_network_config(network)}
     if bootstrap.format == "talos":
         user = talos.merge(bootstrap.data, identity.hostname, identity.provider_id)
-    return {"user-data": user, "meta-data": meta, "network-config": as_network_config(network)}
+    elif bootstrap.vendor_data:
+        files["vendor-data"] = bootstrap.vendor_data
+    return {"user-data": user, **files}
+
+
+def _node_identity(identity: BootstrapIdentity) -> node_templates.NodeIdentity:
+    return node_templates.NodeIdentity(
+        hostname=identity.hostname,
+        provider_id=identity.provider_id,
+        vmid=identity.vmid,
+        uuid=identity.uuid,
+        region=identity.place.region,
+        host=identity.place.host,
+    )
 
 
 def as_meta_data(identity: BootstrapIdentity) -> bytes:

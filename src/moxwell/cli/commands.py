@@ -21,6 +21,7 @@ from moxwell.cli import (
     plan,
     render,
     sim,
+    template,
     verify,
     volume,
 )
@@ -69,6 +70,7 @@ app.command(cls=go_flags.GoStyleCommand)(operator.operator)
 app.command()(sim.sim)
 app.add_typer(credentials.app, name="credentials", help="Client certificates of an instance.")
 app.add_typer(csi.app, name="csi", help="The storage driver's controller and node plugin.")
+app.add_typer(template.app, name="template", help="Proxmox templates from cloud images.")
 app.add_typer(volume.app, name="volume", help="Kubernetes volumes on Proxmox.")
 app.command("export")(export.export)
 app.command("import")(export.import_)

@@ -197,7 +197,7 @@ def _bridges(facts: RegionFacts, needs: RegionNeeds) -> Iterable[RegionCheck]:
 
 def _templates(facts: RegionFacts) -> Iterable[RegionCheck]:
     if not facts.templates:
-        do = "create a template with containerd, kubelet and kubeadm, tagged k8s-VERSION"
+        do = "make one: moxwell template build NAME ubuntu-24.04 --kubernetes VERSION --install"
         yield _fail("templates", "there is no template to clone", do)
         return
     for template in facts.templates:

@@ -95,7 +95,17 @@ NEEDS: tuple[Need, ...] = (
     *_needs("volume-replicas", "/storage", "replicate volumes", "Datastore.Allocate"),
     *_needs("volume-foreign-tasks", "/", "see what others do to guests at once", "Sys.Audit"),
     *_needs("templates", "/nodes", "fetch images", "Sys.AccessNetwork"),
-    *_needs("templates", "/storage", "keep images", "Datastore.AllocateTemplate"),
+    *_needs(
+        "templates", "/storage", "keep images and make disks",
+        "Datastore.Audit", "Datastore.AllocateTemplate", "Datastore.AllocateSpace",
+    ),
+    *_needs("templates", "/storage", "delete images", "Datastore.Allocate"),
+    *_needs(
+        "templates", "/vms", "create templates",
+        "VM.Audit", "VM.Allocate", "VM.Config.CPU", "VM.Config.Disk", "VM.Config.HWType",
+        "VM.Config.Memory", "VM.Config.Network", "VM.Config.Options",
+    ),
+    *_needs("templates", "/sdn/zones", "use bridges and vnets", "SDN.Use"),
     *_needs("snapshots", "/vms", "take snapshots", "VM.Audit", "VM.Snapshot"),
     *_needs("ha", "/", "register guests with HA", "Sys.Console", "Sys.Audit"),
     *_needs("pools", "/pool", "put guests into pools", "Pool.Allocate", "Pool.Audit"),

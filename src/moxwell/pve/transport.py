@@ -11,6 +11,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlencode
 
@@ -54,6 +55,17 @@ class FileUpload:
                 yield data[start : start + 65536]
 
         return cls(filename, len(data), chunks)
+
+    @classmethod
+    def of_path(cls, filename: str, path: Path, size_bytes: int) -> "FileUpload":
+        """Return an upload of a file, which is read while it is sent."""
+
+        async def chunks() -> AsyncIterator[bytes]:
+            with await asyncio.to_thread(path.open, "rb") as file:
+                while data := await asyncio.to_thread(file.read, 1 << 20):
+                    yield data
+
+        return cls(filename, size_bytes, chunks)
 
 
 class Transport(Protocol):

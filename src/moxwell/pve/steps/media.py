@@ -6,6 +6,7 @@ an error, reports success for one that does not exist, and overwrites on upload.
 """
 
 import re
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -120,6 +121,39 @@ class DownloadImage(VolumeStep, frozen=True, kw_only=True):
             checksum=self.checksum or None,
             checksum_algorithm=self.checksum_algorithm or None,
             verify_certificates=self.verify_certificates,
+        )
+
+
+class UploadImage(VolumeStep, frozen=True, kw_only=True):
+    """Upload an image file of this machine unless the file exists; Proxmox compares the hash."""
+
+    filename: str
+    path: str
+    size_bytes: int
+    sha256: str
+
+    @property
+    def target(self) -> str:
+        return self.filename
+
+    @property
+    def volid(self) -> str:
+        return f"{self.storage.storage}:import/{self.filename}"
+
+    async def perform(self, pve: PveWriter) -> Upid | None:
+        same_region(pve, self.storage.region)
+        self.refuse_foreign()
+        host, storage = self.storage.host, self.storage.storage
+        there = await pve.storage.content(host, storage, content="import")
+        if any(volume.volid == self.volid for volume in there):
+            return None
+        return await pve.storage.upload(
+            host,
+            storage,
+            FileUpload.of_path(self.filename, Path(self.path), self.size_bytes),
+            content="import",
+            checksum=self.sha256,
+            checksum_algorithm="sha256",
         )
 
 

@@ -12,6 +12,7 @@ from moxwell.api.core.resources import Secret
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.infra.template import Claim
 from moxwell.bootstrap.bootstrap_data import BootstrapData
+from moxwell.bootstrap.node_software import install_script, software_in
 from moxwell.controllers.infra.guest_names import BOOTING, iso_storage_of, iso_volid, mark_of
 from moxwell.controllers.infra.iso_cache import IsoCache
 from moxwell.controllers.infra.machine.adoption import GuestAdoption
@@ -133,8 +134,14 @@ class GuestReader:
         return await self._isos.exists(region, storage, iso_volid(obj, claim))
 
 
-async def read_bootstrap(reader: Reader, machine: Machine) -> BootstrapData | None:
-    """The bootstrap data of a Machine; None while its Secret does not exist."""
+async def read_bootstrap(
+    reader: Reader, machine: Machine, template: TemplateDetails | None = None
+) -> BootstrapData | None:
+    """
+    The bootstrap data of a Machine; None while its Secret does not exist.
+
+    The description of the template may say which software a node installs at first boot.
+    """
     name = machine.spec.bootstrap.data_secret_name
     if name is None:
         return BootstrapData() if machine.spec.bootstrap.config_ref is None else None
@@ -142,7 +149,9 @@ async def read_bootstrap(reader: Reader, machine: Machine) -> BootstrapData | No
     value = secret.read("value") if secret else None
     if secret is None or value is None:
         return None
-    return BootstrapData(value.encode(), secret.read("format") or "cloud-config")
+    software = software_in(template.config.get("description", "")) if template else None
+    script = install_script(software).encode() if software else b""
+    return BootstrapData(value.encode(), secret.read("format") or "cloud-config", script)
 
 
 def may_differ(obj: ProxmoxMachine, guest: ObservedGuest) -> bool:

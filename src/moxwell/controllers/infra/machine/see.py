@@ -175,7 +175,8 @@ class MachineObserver:
             return replace(seen, iso_exists=None)
         if await self._guests.iso_exists(obj, region, claim):
             return replace(seen, iso_exists=True)
-        return replace(seen, iso_exists=False, bootstrap=await read_bootstrap(reader, machine))
+        bootstrap = await read_bootstrap(reader, machine, template)
+        return replace(seen, iso_exists=False, bootstrap=bootstrap)
 
     async def _see_bootstrap(
         self, obj: ProxmoxMachine, machine: Machine, region: Region, seen: ObservedProxmoxMachine

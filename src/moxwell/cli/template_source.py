@@ -1,0 +1,74 @@
+"""Prepares image files of this machine for ``moxwell template import``: checksum, decompression."""
+
+import bz2
+import gzip
+import hashlib
+import lzma
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from moxwell.controllers.infra.template_build.design import InvalidImage, LocalImage, TemplateImage
+from moxwell.controllers.infra.template_build.failures import ChecksumMismatch
+from moxwell.errors import Missing
+
+_FILES: dict[str, type[Any]] = {".gz": gzip.GzipFile, ".xz": lzma.LZMAFile, ".bz2": bz2.BZ2File}
+_BY_LENGTH = {32: "md5", 40: "sha1", 56: "sha224", 64: "sha256", 96: "sha384", 128: "sha512"}
+
+
+def parse_checksum(text: str) -> tuple[str, str]:
+    """Type and hexadecimal digits of ``sha256:…``; without a type the length tells it."""
+    kind, colon, digits = text.rpartition(":")
+    if text and not colon:
+        kind = _BY_LENGTH.get(len(text), "")
+        if not kind:
+            raise InvalidImage("--checksum has an unknown length; write it as sha256:…")
+    return kind.lower(), digits
+
+
+@contextmanager
+def opened_source(text: str, checksum: str, name: str) -> Iterator[TemplateImage]:
+    """A file, decompressed while the block runs, or a volume ``STORAGE:import/FILE``."""
+    path = Path(text)
+    if path.is_file():
+        kind, digits = parse_checksum(checksum)
+        if digits and hash_of(path, kind) != digits.lower():
+            raise ChecksumMismatch(f"{text} has another {kind} than --checksum")
+        with TemporaryDirectory(prefix="moxwell-image-") as folder:
+            yield _local(_decompressed(path, Path(folder)), name)
+    elif ":" in text and not text.startswith(("/", ".")):
+        yield TemplateImage(volume=text)
+    else:
+        raise Missing(f"there is no file {text}; a volume is written as STORAGE:import/FILE")
+
+
+def _decompressed(path: Path, folder: Path) -> Path:
+    opener = _FILES.get(path.suffix.lower())
+    if opener is None:
+        return path
+    target = folder / path.stem
+    try:
+        with opener(path) as packed, target.open("wb") as plain:
+            shutil.copyfileobj(packed, plain, 1 << 20)
+    except (OSError, EOFError, lzma.LZMAError) as error:
+        raise InvalidImage(f"{path} cannot be decompressed: {error}") from error
+    return target
+
+
+def _local(path: Path, name: str) -> TemplateImage:
+    file = LocalImage(path, path.stat().st_size, hash_of(path, "sha256"))
+    image = TemplateImage(file=file, name=name)
+    image.check()
+    return image
+
+
+def hash_of(path: Path, kind: str) -> str:
+    """The hexadecimal hash of a file."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, kind).hexdigest()
+    except ValueError as error:
+        raise InvalidImage(f"--checksum: unknown type {kind!r}; use sha256:…") from error

@@ -1,0 +1,1 @@
+"""Makes Proxmox templates from cloud images: for ``moxwell template`` and for ProxmoxTemplates."""
