@@ -1,9 +1,9 @@
 """
 Instance types with offerings on hosts, from guest sizes and what the hosts have free. Pure.
 
-An offering is a size on one host: the zone is the host, the region its Proxmox cluster. It is
-available while the host has room for the size. ``fitted_sizes`` adds sizes that use up what a host
-has free, which fixed families cannot.
+An offering is a size on one host: its zone is the host, unless the region groups hosts to zones. It
+is available while the host has room for the size. ``fitted_sizes`` adds sizes that use up what a
+host has free, which fixed families cannot.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -43,6 +43,11 @@ class HostRoom:
     disk_bytes: int
     online: bool = True
     arch: str = "amd64"
+    zone: str = ""  # empty: the host's name
+
+    @property
+    def zone_name(self) -> str:
+        return self.zone or self.key.name
 
     def fits(self, size: GuestSize) -> bool:
         return (
@@ -68,7 +73,7 @@ def _instance_type(size: GuestSize, hosts: tuple[HostRoom, ...], blocked: Blocke
                 (CAPACITY_TYPE, size.capacity_type),
                 (INSTANCE_TYPE, size.name),
                 (REGION, room.key.region),
-                (ZONE, room.key.name),
+                (ZONE, room.zone_name),
                 (FAMILY, size.family),
             ),
             size.price,
@@ -88,7 +93,7 @@ def _requirements(size: GuestSize, hosts: tuple[HostRoom, ...]) -> tuple[LabelRe
         ARCH: {room.arch for room in hosts} or {"amd64"},
         OS: ("linux",),
         REGION: {room.key.region for room in hosts},
-        ZONE: {room.key.name for room in hosts},
+        ZONE: {room.zone_name for room in hosts},
         CAPACITY_TYPE: (size.capacity_type,),
         FAMILY: (size.family,),
     }

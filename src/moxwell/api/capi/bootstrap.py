@@ -63,6 +63,7 @@ class JoinConfiguration(Value, frozen=True, kw_only=True):
     discovery: KubeadmDiscovery = field(default_factory=KubeadmDiscovery)
     control_plane: Mapping[str, Any] | None = field(name="controlPlane", default=None)
     skip_phases: tuple[str, ...] = field(name="skipPhases", default=())
+    patches: Mapping[str, Any] | None = None
 
 
 class SecretKey(Value, frozen=True, kw_only=True):

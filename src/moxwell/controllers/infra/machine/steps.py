@@ -60,7 +60,13 @@ def upload_iso(obj: ProxmoxMachine, claim: Claim, seen: ObservedProxmoxMachine) 
     version = seen.owners.machine.spec.version if seen.owners else ""
     place = GuestLocation(obj.spec.region or "", claim.zone or "default", claim.host)
     identity = BootstrapIdentity(
-        obj.name, provider_id(obj, seen), version, inject is not False, place
+        obj.name,
+        provider_id(obj, seen),
+        version,
+        inject is not False,
+        place,
+        obj.spec.virtual_machine_id or 0,
+        claim.uuid,
     )
     network = network_of(claim.uuid, obj.spec, seen.devices, seen.zone, seen.addresses.given)
     assert seen.bootstrap is not None

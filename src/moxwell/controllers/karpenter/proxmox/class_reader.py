@@ -1,0 +1,216 @@
+"""
+Reads what a node class can make now: its hosts, templates and sizes, from caches and inventories.
+
+It writes nothing. Only the security groups of a region are asked for, and that answer is cached.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from moxwell.api.capi.core import Cluster
+from moxwell.api.infra.cluster import ProxmoxCluster
+from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.infra.zone_settings import ZoneSettings
+from moxwell.api.karpenter.proxmox import ProxmoxNodeClass
+from moxwell.api.karpenter.proxmox_templates import ProxmoxTemplate, ProxmoxUnmanagedTemplate
+from moxwell.controllers.karpenter.proxmox.catalogue import (
+    Candidate,
+    CatalogueSettings,
+    candidates,
+    sizes_of,
+)
+from moxwell.controllers.karpenter.proxmox.host_states import (
+    HostState,
+    allowed_hosts,
+    host_states,
+    pending_guests,
+)
+from moxwell.controllers.karpenter.proxmox.launches import LaunchedCapacity
+from moxwell.controllers.karpenter.proxmox.node_class_check import (
+    CheckedNodeClass,
+    InstanceTemplate,
+    NodeClassPart,
+    NodeClassProblem,
+    NodeClassReason,
+    ZoneContents,
+    check,
+    matches,
+)
+from moxwell.controllers.karpenter.proxmox.scope import MachineDefaults, scope_of
+from moxwell.pve.model import ObservedGuest
+from moxwell.pve.regions import Region
+from moxwell.pve.reservations import Reservations
+from moxwell.runtime.cache import Cache
+from moxwell.runtime.key import Key
+from moxwell.scheduling.guest_sizes import GuestSize
+from moxwell.scheduling.inventory_model import HostKey, Template
+
+Zones = Mapping[str, tuple[Region, ZoneSettings]]
+
+
+class ZoneSource(Protocol):
+    """Finds the regions and zones that a cluster may use."""
+
+    def zones(self, cluster: ProxmoxCluster) -> tuple[Zones, str]:
+        """The zones that can be reached, and a message about the others."""
+
+
+class SecurityGroupSource(Protocol):
+    """Reads the security groups of a region."""
+
+    async def firewall_groups(
+        self, region: Region, wanted: frozenset[str]
+    ) -> frozenset[str] | None:
+        """The names of the groups; None if they are unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class ManagementCaches:
+    """Objects of the management cluster."""
+
+    clusters: Cache[Cluster]
+    proxmox_clusters: Cache[ProxmoxCluster]
+    proxmox_machines: Cache[ProxmoxMachine]
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateCaches:
+    """Templates that the scaled cluster declares."""
+
+    managed: Cache[ProxmoxTemplate]
+    unmanaged: Cache[ProxmoxUnmanagedTemplate]
+
+    def find(self, node_class: ProxmoxNodeClass) -> InstanceTemplate | None:
+        ref = node_class.spec.instance_template_ref
+        key = Key("", ref.name)
+        if ref.kind == "ProxmoxTemplate":
+            return self.managed.find(key)
+        return self.unmanaged.find(key)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadNodeClass:
+    """What a node class can make now."""
+
+    checked: CheckedNodeClass
+    hosts: tuple[Candidate, ...] = ()
+    sizes: tuple[GuestSize, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClassSources:
+    """Where the reader looks."""
+
+    management: ManagementCaches
+    templates: TemplateCaches
+    zones: ZoneSource
+    groups: SecurityGroupSource
+    reservations: Reservations
+    launched: LaunchedCapacity
+    defaults: Callable[[], MachineDefaults]
+
+
+class NodeClassReader:
+    """Reads node classes of one cluster; ``trusted``: its users are operators."""
+
+    def __init__(
+        self, cluster: Key, sources: ClassSources, settings: CatalogueSettings, *, trusted: bool
+    ) -> None:
+        self._cluster, self._sources, self._settings = cluster, sources, settings
+        self._trusted = trusted
+
+    def templates(self, template: InstanceTemplate) -> tuple[Template, ...]:
+        """The templates in the cluster's regions that an object means and that may be used."""
+        cluster = self._proxmox_cluster()
+        if cluster is None:
+            return ()
+        zones, _ = self._sources.zones.zones(cluster)
+        scope = scope_of(cluster, self._sources.defaults(), trusted=self._trusted)
+        found = {
+            known: None
+            for zone in _contents(cluster, zones, {})
+            if template.spec.region in (None, zone.region)
+            for known in zone.templates
+            if matches(template, known) and scope.allows_template(known)
+        }
+        return tuple(sorted(found, key=lambda t: (t.key, t.vmid)))
+
+    async def read(self, node_class: ProxmoxNodeClass) -> ReadNodeClass:
+        """Check a node class and list its hosts with their room."""
+        cluster = self._proxmox_cluster()
+        if cluster is None:
+            return ReadNodeClass(CheckedNodeClass(problems=(_no_cluster(self._cluster),)))
+        zones, unreachable = self._sources.zones.zones(cluster)
+        wanted = frozenset(g.name for g in node_class.spec.security_groups)
+        groups = {
+            region.name: await self._sources.groups.firewall_groups(region, wanted)
+            for region, _ in zones.values()
+            if wanted
+        }
+        contents = tuple(_contents(cluster, zones, groups))  # nothing is awaited from here on
+        scope = scope_of(cluster, self._sources.defaults(), trusted=self._trusted)
+        template = self._sources.templates.find(node_class)
+        checked = check(node_class, template, contents, scope, unreachable)
+        hosts = candidates(checked.zones, self._states(cluster, zones, node_class))
+        return ReadNodeClass(checked, hosts, sizes_of(node_class.spec, self._settings, hosts))
+
+    def _proxmox_cluster(self) -> ProxmoxCluster | None:
+        caches = self._sources.management
+        cluster = caches.clusters.find(self._cluster)
+        ref = cluster.spec.infrastructure_ref if cluster else None
+        if ref is None or ref.kind != "ProxmoxCluster":
+            return None
+        return caches.proxmox_clusters.find(Key(self._cluster.namespace, ref.name))
+
+    def _states(
+        self, cluster: ProxmoxCluster, zones: Zones, node_class: ProxmoxNodeClass
+    ) -> tuple[HostState, ...]:
+        machines = self._sources.management.proxmox_machines.list()
+        regions = {region.name: region for region, _ in zones.values()}
+        pending = pending_guests(machines, self._sources.reservations.open(), regions)
+        unseen = self._sources.launched.unseen({f"{m.namespace}/{m.name}" for m in machines})
+        storage = node_class.spec.boot_device.storage
+        return host_states(cluster.spec, zones, (*pending, *unseen), storage)
+
+
+def _no_cluster(cluster: Key) -> NodeClassProblem:
+    return NodeClassProblem(
+        NodeClassPart.INFRASTRUCTURE,
+        NodeClassReason.CLUSTER_NOT_FOUND,
+        f"cluster {cluster} has no ProxmoxCluster in the management cluster; create it",
+    )
+
+
+def _contents(
+    cluster: ProxmoxCluster, zones: Zones, groups: Mapping[str, frozenset[str] | None]
+) -> Iterable[ZoneContents]:
+    for zone, (region, settings) in zones.items():
+        view = region.inventory.view
+        hosts = frozenset(
+            host
+            for host in allowed_hosts(cluster.spec, region, settings)
+            if view.hosts[host].online
+        )
+        yield ZoneContents(
+            region.name,
+            zone,
+            hosts,
+            view.pools,
+            {host: _stores(region, host) for host in hosts},
+            tuple(_template(region.name, t) for t in view.templates if t.kind == "qemu"),
+            groups.get(region.name),
+        )
+
+
+def _stores(region: Region, host: str) -> frozenset[str]:
+    return frozenset(
+        name
+        for (at, name), store in region.inventory.view.storages.items()
+        if at == host and store.available and "images" in store.content
+    )
+
+
+def _template(region: str, guest: ObservedGuest) -> Template:
+    key = HostKey(region, guest.host)
+    return Template(key, guest.vmid, guest.name, frozenset(guest.tags))

@@ -1,0 +1,163 @@
+"""
+What the hosts of a cluster have free: guests, containers, claimed and launched machines count.
+
+The same hosts and limits as in the placement of ``infra.machine``, so that an offering that is
+available here has room there. Without ``schedulerHints.cpuAdjustment`` vCPUs are not overcommitted.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from moxwell.api.infra.cluster import ProxmoxClusterSpec
+from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.infra.zone_settings import ZoneSettings
+from moxwell.pve.regions import Region
+from moxwell.pve.reservations import Reservation
+from moxwell.scheduling.guest_offerings import HostRoom
+from moxwell.scheduling.inventory_model import GIB, MIB, HostKey, PendingGuest
+
+Zones = Mapping[str, tuple[Region, ZoneSettings]]
+FULL_PERCENT = 100
+
+
+@dataclass(frozen=True, slots=True)
+class HostState:
+    """A host's room for new guests, and the share of it that is taken."""
+
+    room: HostRoom
+    load: float = 0.0
+    failure_domain: str = ""
+
+
+def host_states(
+    spec: ProxmoxClusterSpec, zones: Zones, pending: Iterable[PendingGuest], storage: str = ""
+) -> tuple[HostState, ...]:
+    """The hosts that machines of a cluster may use; ``storage`` is that of their boot disks."""
+    waiting = tuple(pending)
+    return tuple(
+        _state(spec, zone, region, host, waiting, storage or settings.storage)
+        for zone, (region, settings) in zones.items()
+        for host in allowed_hosts(spec, region, settings)
+    )
+
+
+def allowed_hosts(
+    spec: ProxmoxClusterSpec, region: Region, settings: ZoneSettings
+) -> tuple[str, ...]:
+    """The hosts of a zone that the cluster may use."""
+    hosts = region.inventory.view.hosts
+    return tuple(
+        name
+        for name in sorted(hosts)
+        if (not settings.nodes or name in settings.nodes)
+        and (not spec.allowed_nodes or name in spec.allowed_nodes)
+    )
+
+
+def _state(
+    spec: ProxmoxClusterSpec,
+    zone: str,
+    region: Region,
+    name: str,
+    pending: tuple[PendingGuest, ...],
+    storage: str,
+) -> HostState:
+    view = region.inventory.view
+    host, key = view.hosts[name], HostKey(region.name, name)
+    guests = [g for g in view.by_host.get(name, ()) if not g.template]
+    here = [p for p in pending if p.key == key]
+    cpus = int(sum(g.cpus for g in guests)) + sum(p.cpus for p in here)
+    memory = sum(g.memory_bytes for g in guests) + sum(p.memory_bytes for p in here)
+    room = HostRoom(
+        key,
+        _free(host.cpus, cpus, _cpu_percent(spec)),
+        _free(host.memory_bytes, memory, _memory_percent(spec)),
+        _free_disk(region, name, storage, pending),
+        host.online,
+        zone=region.zone_of(name),
+    )
+    load = (_share(cpus, host.cpus) + _share(memory, host.memory_bytes)) / 2
+    return HostState(room, load, zone)
+
+
+def _free(total: int, taken: int, percent: int) -> int:
+    """What is left of a resource; 0 percent disables the check, as in schedulerHints."""
+    return max(0, total * percent // 100 - taken) if percent else total
+
+
+def _share(taken: int, total: int) -> float:
+    return taken / total if total else 1.0
+
+
+def _cpu_percent(spec: ProxmoxClusterSpec) -> int:
+    hints = spec.scheduler_hints
+    given = hints.cpu_adjustment if hints else None
+    return FULL_PERCENT if given is None else given
+
+
+def _memory_percent(spec: ProxmoxClusterSpec) -> int:
+    hints = spec.scheduler_hints
+    given = hints.memory_adjustment if hints else None
+    return FULL_PERCENT if given is None else given
+
+
+def _free_disk(region: Region, host: str, storage: str, pending: tuple[PendingGuest, ...]) -> int:
+    """Free bytes of the storage, or of the emptiest one if the template decides it."""
+    found = [
+        store.free_bytes - _pending_disk(region.name, host, store.name, store.shared, pending)
+        for (at, name), store in region.inventory.view.storages.items()
+        if at == host and store.available and "images" in store.content
+        if storage in ("", name)
+    ]
+    return max(0, max(found, default=0))
+
+
+def _pending_disk(
+    region: str, host: str, storage: str, shared: bool, pending: tuple[PendingGuest, ...]
+) -> int:
+    return sum(
+        p.disk_bytes
+        for p in pending
+        if p.storage == storage and p.key.region == region and (shared or p.key.name == host)
+    )
+
+
+def pending_guests(
+    machines: Iterable[ProxmoxMachine],
+    reservations: Iterable[Reservation],
+    regions: Mapping[str, Region],
+) -> tuple[PendingGuest, ...]:
+    """Machines with a host that the inventory does not count yet."""
+    waiting = []
+    known = set()
+    for machine in machines:
+        spec = machine.spec
+        host = spec.claim.host if spec.claim else spec.target
+        region = regions.get(spec.region or "")
+        if not host or region is None:
+            continue
+        known.add(machine.uid)
+        vmid = spec.virtual_machine_id
+        guest = region.inventory.find(vmid) if vmid is not None else None
+        if guest is None or not guest.memory_bytes:
+            waiting.append(_guest(machine, HostKey(region.name, host)))
+    rest = (r for r in reservations if r.owner not in known)
+    return (*waiting, *(_reserved(r) for r in rest))
+
+
+def _guest(machine: ProxmoxMachine, key: HostKey) -> PendingGuest:
+    spec = machine.spec
+    boot = spec.disks.boot_volume.size_gb * GIB if spec.disks and spec.disks.boot_volume else 0
+    claim = spec.claim
+    return PendingGuest(
+        key,
+        (spec.num_cores or 1) * (spec.num_sockets or 1),
+        (spec.memory_mib or 512) * MIB,
+        (claim.storage if claim else spec.storage) or "",
+        0 if claim and claim.linked else boot,
+    )
+
+
+def _reserved(each: Reservation) -> PendingGuest:
+    key = HostKey(each.region, each.host)
+    return PendingGuest(key, each.cpus, each.memory_bytes, each.storage, each.disk_bytes)

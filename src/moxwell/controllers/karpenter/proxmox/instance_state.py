@@ -1,0 +1,90 @@
+"""
+Where the machine of a node claim is in its life, from its Machine and ProxmoxMachine. Pure.
+
+A guest that Proxmox has no room for fails at once, so that the autoscaler tries another offering.
+Problems that pass (a region that does not answer, a task that is repeated) leave it pending.
+"""
+
+from moxwell.api.capi.core import Machine
+from moxwell.api.conditions import Condition
+from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.controllers.karpenter.provider import InstanceState, LaunchFailure, NodeInstance
+from moxwell.controllers.karpenter.proxmox.instance_record import (
+    CLAIM_NAME,
+    CLAIM_UID,
+    InstanceRecord,
+    record_of,
+)
+
+NO_CAPACITY = frozenset(
+    {"InsufficientResources", "StorageFull", "HostDown", "HostMissing", "HostUnreachable"}
+)
+NOT_MADE = frozenset(
+    {
+        "FailureDomainNotFound",
+        "Invalid",
+        "InvalidParameter",
+        "InvalidTemplate",
+        "NotOurs",
+        "PermissionDenied",
+        "RegionUnknown",
+        "StartFailed",
+        "TemplateAmbiguous",
+        "TemplateNotFound",
+        "Unsupported",
+        "Vanished",
+    }
+)
+
+
+def instance_of(machine: Machine, proxmox: ProxmoxMachine | None) -> NodeInstance | None:
+    """The instance of a Machine; None if its guest is deleted or it has no record."""
+    record = record_of(machine)
+    if record is None or (machine.deleting and proxmox is None):
+        return None
+    if machine.deleting or (proxmox is not None and proxmox.deleting):
+        return _instance(machine, record, InstanceState.TERMINATING, proxmox)
+    if proxmox is None:
+        return _instance(machine, record, InstanceState.PENDING, None)
+    if proxmox.spec.provider_id:
+        return _instance(machine, record, InstanceState.LAUNCHED, proxmox)
+    ready = _condition(proxmox)
+    failure = failure_of(ready)
+    state = InstanceState.FAILED if failure else InstanceState.PENDING
+    message = ready.message if ready else ""
+    return _instance(machine, record, state, proxmox, failure, message)
+
+
+def failure_of(ready: Condition | None) -> LaunchFailure | None:
+    """Why a machine cannot be made, from its Ready condition; None if it may still be."""
+    if ready is None or ready.status == "True":
+        return None
+    if ready.reason in NO_CAPACITY:
+        return LaunchFailure.INSUFFICIENT_CAPACITY
+    return LaunchFailure.LAUNCH_FAILED if ready.reason in NOT_MADE else None
+
+
+def _condition(proxmox: ProxmoxMachine) -> Condition | None:
+    return next((c for c in proxmox.status.conditions if c.type == "Ready"), None)
+
+
+def _instance(
+    machine: Machine,
+    record: InstanceRecord,
+    state: InstanceState,
+    proxmox: ProxmoxMachine | None,
+    failure: LaunchFailure | None = None,
+    message: str = "",
+) -> NodeInstance:
+    return NodeInstance(
+        claim=machine.metadata.annotations.get(CLAIM_NAME, ""),
+        uid=machine.metadata.labels.get(CLAIM_UID, ""),
+        state=state,
+        provider_id=proxmox.spec.provider_id if proxmox else "",
+        image_id=record.image_id,
+        labels=record.labels,
+        capacity=record.capacity,
+        allocatable=record.allocatable,
+        failure=failure,
+        message=message,
+    )

@@ -1,0 +1,88 @@
+"""
+What only this process knows of launches: capacity that caches do not show yet, failed launches and
+offerings that had no room. Nothing is persisted; after a restart the next launch finds out again.
+"""
+
+from collections.abc import Container
+from dataclasses import dataclass
+
+from moxwell.clock import Clock
+from moxwell.controllers.karpenter.provider import LaunchFailure
+from moxwell.scheduling.inventory_model import HostKey, PendingGuest
+
+BLOCKED_SECONDS = 180.0  # how long Karpenter's providers do not offer what had no capacity
+FAILURE_SECONDS = 180.0
+UNSEEN_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class FailedLaunch:
+    """Why a launch made no machine."""
+
+    failure: LaunchFailure
+    message: str
+
+
+class LaunchedCapacity:
+    """Machines that were created but are not in the cache yet; shared by all clusters."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._unseen: dict[str, tuple[float, PendingGuest]] = {}
+
+    def add(self, machine: str, guest: PendingGuest) -> None:
+        """Count a machine, named by namespace and name, until the cache shows it."""
+        self._unseen[machine] = (self._clock.monotonic() + UNSEEN_SECONDS, guest)
+
+    def unseen(self, known: Container[str]) -> tuple[PendingGuest, ...]:
+        """The machines that are not among the known ones."""
+        now = self._clock.monotonic()
+        self._unseen = {
+            name: entry
+            for name, entry in self._unseen.items()
+            if name not in known and entry[0] > now
+        }
+        return tuple(guest for _, guest in self._unseen.values())
+
+
+class UnavailableOfferings:
+    """Sizes that a host had no room for, for a while."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._until: dict[tuple[str, HostKey], float] = {}
+        self._counted: dict[str, float] = {}
+
+    def block(self, instance_type: str, host: HostKey, uid: str) -> None:
+        """Do not offer the size on the host; a failure of the same claim counts once."""
+        now = self._clock.monotonic()
+        self._counted = {u: t for u, t in self._counted.items() if now - t < 2 * BLOCKED_SECONDS}
+        if uid not in self._counted:
+            self._counted[uid] = now
+            self._until[instance_type, host] = now + BLOCKED_SECONDS
+
+    def current(self) -> frozenset[tuple[str, HostKey]]:
+        """The offerings that are blocked now."""
+        now = self._clock.monotonic()
+        self._until = {key: until for key, until in self._until.items() if until > now}
+        return frozenset(self._until)
+
+
+class FailedLaunches:
+    """Launches of one cluster that made no machine, by the UID of the claim."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._failed: dict[str, tuple[float, FailedLaunch]] = {}
+
+    def add(self, uid: str, failed: FailedLaunch) -> None:
+        self._failed[uid] = (self._clock.monotonic() + FAILURE_SECONDS, failed)
+
+    def find(self, uid: str) -> FailedLaunch | None:
+        now = self._clock.monotonic()
+        self._failed = {u: entry for u, entry in self._failed.items() if entry[0] > now}
+        found = self._failed.get(uid)
+        return found[1] if found else None
+
+    def remove(self, uid: str) -> None:
+        self._failed.pop(uid, None)

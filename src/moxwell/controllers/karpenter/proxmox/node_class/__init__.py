@@ -1,0 +1,1 @@
+"""The controller of ProxmoxNodeClasses: validation, hash, changes in place, deletion."""

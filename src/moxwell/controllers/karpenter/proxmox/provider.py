@@ -1,0 +1,312 @@
+"""
+The autoscaler's provider over Proxmox: machines of node claims in the management cluster.
+
+``launch`` writes in an order that survives a crash: the Machine with the record of what was chosen,
+then its bootstrap data, then its ProxmoxMachine. A repeated call creates what is missing.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from moxwell.api.capi.bootstrap import KubeadmConfig
+from moxwell.api.capi.core import Machine
+from moxwell.api.capi.shared import BOOTSTRAP
+from moxwell.api.core.resources import Secret
+from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.karpenter.nodeclaims import NodeClaim
+from moxwell.api.karpenter.nodepools import NodePool
+from moxwell.api.karpenter.proxmox import PROVIDER_GROUP, ProxmoxNodeClass
+from moxwell.controllers.karpenter.provider import (
+    InstanceState,
+    LaunchFailure,
+    NodeClassState,
+    NodeInstance,
+)
+from moxwell.controllers.karpenter.proxmox import machine_objects
+from moxwell.controllers.karpenter.proxmox.catalogue import catalogue, disk_gib
+from moxwell.controllers.karpenter.proxmox.class_hash import class_hash
+from moxwell.controllers.karpenter.proxmox.class_reader import (
+    ClassSources,
+    NodeClassReader,
+    ReadNodeClass,
+)
+from moxwell.controllers.karpenter.proxmox.instance_record import (
+    CLAIM_UID,
+    InstanceRecord,
+    machine_name,
+    record_of,
+)
+from moxwell.controllers.karpenter.proxmox.instance_state import instance_of
+from moxwell.controllers.karpenter.proxmox.kubelet_settings import kubelet_patch
+from moxwell.controllers.karpenter.proxmox.launch_choice import LaunchChoice, NoOffering, choose
+from moxwell.controllers.karpenter.proxmox.launches import (
+    FailedLaunch,
+    FailedLaunches,
+    UnavailableOfferings,
+)
+from moxwell.controllers.karpenter.proxmox.node_bootstrap import NodeBootstrap
+from moxwell.errors import Invalid
+from moxwell.kube.client import Kube
+from moxwell.runtime.cache import Cache
+from moxwell.runtime.key import Key
+from moxwell.runtime.writes import Create, Delete
+from moxwell.scheduling.guest_sizes import GuestOverhead
+from moxwell.scheduling.inventory_model import GIB, MIB, HostKey, PendingGuest
+from moxwell.scheduling.packing.instance_types import InstanceType
+from moxwell.scheduling.resource_lists import ResourceList, quantity_text, requested
+
+Json = dict[str, Any]
+BY_CLAIM_UID = "karpenter.claim-uid"
+BY_CLUSTER = "karpenter.cluster"
+MEMORY_STEP_MIB = 8  # Proxmox machines have a multiple of it
+
+
+NODE_CLASS_DRIFT, IMAGE_DRIFT = "NodeClassDrift", "ImageDrift"
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderParts:
+    """What the provider uses; ``machines`` are those of the management cluster."""
+
+    management: Kube
+    machines: Cache[Machine]
+    node_classes: Cache[ProxmoxNodeClass]
+    sources: ClassSources
+    reader: NodeClassReader
+    bootstrap: NodeBootstrap
+    unavailable: UnavailableOfferings
+    failed: FailedLaunches
+
+
+class ProxmoxProvider:
+    """Machines for the node claims of one cluster."""
+
+    def __init__(self, cluster: Key, parts: ProviderParts) -> None:
+        self._cluster, self._parts = cluster, parts
+        parts.machines.add_index(BY_CLUSTER, _cluster_of)
+
+    # ---- reading
+
+    async def instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
+        found = self._class_of(pool.spec.template.spec.node_class_ref)
+        if found is None:
+            return ()
+        read = await self._parts.reader.read(found)
+        return catalogue(read.sizes, read.hosts, self._parts.unavailable.current())
+
+    async def node_class(self, pool: NodePool) -> NodeClassState | None:
+        found = self._class_of(pool.spec.template.spec.node_class_ref)
+        if found is None:
+            return None
+        return _state(found, await self._parts.reader.read(found))
+
+    async def instance(self, claim: NodeClaim) -> NodeInstance | None:
+        name = machine_name(self._cluster.name, claim.name, claim.uid)
+        machine = self._parts.machines.find(Key(self._cluster.namespace, name))
+        if machine is not None and machine.metadata.labels.get(CLAIM_UID) == claim.uid:
+            complete = self._proxmox_machine(machine) is not None
+            return self._observed(machine) if complete else None  # a launch goes on
+        failed = self._parts.failed.find(claim.uid)
+        if failed is None:
+            return None
+        return NodeInstance(
+            claim.name,
+            claim.uid,
+            InstanceState.FAILED,
+            failure=failed.failure,
+            message=failed.message,
+        )
+
+    async def instances(self) -> tuple[NodeInstance, ...]:
+        found = self._parts.machines.by(BY_CLUSTER, f"{self._cluster}")
+        return tuple(i for i in map(self._observed, found) if i is not None)
+
+    async def drift(self, claim: NodeClaim) -> str:
+        name = machine_name(self._cluster.name, claim.name, claim.uid)
+        machine = self._parts.machines.find(Key(self._cluster.namespace, name))
+        record = record_of(machine) if machine else None
+        node_class = self._class_of(claim.spec.node_class_ref)
+        if record is None or node_class is None:
+            return ""
+        if record.class_hash != class_hash(node_class):
+            return NODE_CLASS_DRIFT
+        read = await self._parts.reader.read(node_class)
+        templates = {(z.key.region, z.template.vmid) for z in read.checked.zones}
+        if templates and (record.region, record.template) not in templates:
+            return IMAGE_DRIFT
+        return ""
+
+    def _observed(self, machine: Machine) -> NodeInstance | None:
+        proxmox = self._proxmox_machine(machine)
+        found = instance_of(machine, proxmox)
+        record = record_of(machine)
+        if found and record and found.failure is LaunchFailure.INSUFFICIENT_CAPACITY:
+            host = HostKey(record.region, record.host)
+            self._parts.unavailable.block(record.instance_type, host, found.uid)
+        return found
+
+    def _proxmox_machine(self, machine: Machine) -> ProxmoxMachine | None:
+        cache = self._parts.sources.management.proxmox_machines
+        return cache.find(Key(machine.namespace, machine.name))
+
+    def _class_of(self, ref: Any) -> ProxmoxNodeClass | None:
+        if ref.group != PROVIDER_GROUP or ref.kind != "ProxmoxNodeClass":
+            return None
+        return self._parts.node_classes.find(Key("", ref.name))
+
+    # ---- writing
+
+    async def launch(self, claim: NodeClaim) -> None:
+        name = machine_name(self._cluster.name, claim.name, claim.uid)
+        node_class = self._class_of(claim.spec.node_class_ref)
+        if node_class is None or node_class.deleting:
+            ref = claim.spec.node_class_ref
+            message = f"{ref.kind} {ref.name} does not exist or is being deleted"
+            return self._fail(claim, LaunchFailure.NODE_CLASS_NOT_READY, message)
+        try:
+            machine = await self._machine(name, claim, node_class)
+            if machine is not None and not machine.deleting:
+                await self._complete(machine, claim, node_class)
+        except Invalid as error:
+            self._fail(claim, LaunchFailure.LAUNCH_FAILED, str(error))
+
+    async def terminate(self, claim: str, uid: str) -> None:
+        name = machine_name(self._cluster.name, claim, uid)
+        self._parts.failed.remove(uid)
+        await self._parts.bootstrap.revoke(uid)
+        machine = await self._parts.management.find(Machine, name, self._cluster.namespace)
+        if machine is None or machine.metadata.labels.get(CLAIM_UID) != uid or machine.deleting:
+            return
+        delete = Delete(Machine, name, self._cluster.namespace, uid=machine.uid)
+        await delete.perform(self._parts.management)
+
+    def _fail(self, claim: NodeClaim, failure: LaunchFailure, message: str) -> None:
+        self._parts.failed.add(claim.uid, FailedLaunch(failure, message))
+
+    async def _machine(
+        self, name: str, claim: NodeClaim, node_class: ProxmoxNodeClass
+    ) -> Machine | None:
+        """The Machine of a claim, created with the record of the choice if it is missing."""
+        kube, namespace = self._parts.management, self._cluster.namespace
+        found = await kube.find(Machine, name, namespace)
+        if found is not None:
+            return found if found.metadata.labels.get(CLAIM_UID) == claim.uid else None
+        read = await self._parts.reader.read(node_class)
+        state = _state(node_class, read)
+        if not state.ready:
+            self._fail(claim, LaunchFailure.NODE_CLASS_NOT_READY, state.message)
+            return None
+        choice = self._choose(claim, node_class, read)  # nothing is awaited since ``read``
+        if isinstance(choice, NoOffering):
+            self._fail(claim, LaunchFailure.INSUFFICIENT_CAPACITY, choice.message)
+            return None
+        record = _record(choice, node_class)
+        self._count(name, record, node_class)
+        version = self._parts.sources.defaults().version
+        bootstrap = _bootstrap(name, node_class)
+        body = machine_objects.machine(self._cluster, name, claim, record, bootstrap, version)
+        await Create(body, Machine.resource).perform(kube)
+        self._parts.failed.remove(claim.uid)
+        return await kube.find(Machine, name, namespace)
+
+    def _choose(
+        self, claim: NodeClaim, node_class: ProxmoxNodeClass, read: ReadNodeClass
+    ) -> LaunchChoice | NoOffering:
+        strategy = node_class.spec.placement_strategy.zone_balance
+        return choose(
+            claim,
+            read.sizes,
+            read.hosts,
+            blocked=self._parts.unavailable.current(),
+            at_random=strategy == "AvailabilityFirst",
+        )
+
+    def _count(self, name: str, record: InstanceRecord, node_class: ProxmoxNodeClass) -> None:
+        """Count the machine as used capacity until the cache shows it."""
+        guest = PendingGuest(
+            HostKey(record.region, record.host),
+            record.cpus,
+            record.memory_mib * MIB,
+            node_class.spec.boot_device.storage,
+            record.disk_gib * GIB,
+        )
+        self._parts.sources.launched.add(f"{self._cluster.namespace}/{name}", guest)
+
+    async def _complete(
+        self, machine: Machine, claim: NodeClaim, node_class: ProxmoxNodeClass
+    ) -> None:
+        """Create what the Machine lacks."""
+        record = record_of(machine)
+        if record is None:
+            return
+        kube, sources = self._parts.management, self._parts.sources
+        defaults = sources.defaults()
+        if await kube.find(ProxmoxMachine, machine.name, machine.namespace) is not None:
+            return  # it is created last
+        if machine.spec.bootstrap.config_ref is not None:
+            if await kube.find(KubeadmConfig, machine.name, machine.namespace) is None:
+                patch = kubelet_patch(node_class.spec.kubelet_configuration, _overhead(record))
+                config = machine_objects.kubeadm_config(machine, claim, patch)
+                await Create(config, KubeadmConfig.resource).perform(kube)
+        elif await kube.find(Secret, machine.name, machine.namespace) is None:
+            data = await self._parts.bootstrap.data(claim, node_class, record, defaults.version)
+            secret = machine_objects.bootstrap_secret(machine, data)
+            await Create(secret, Secret.resource).perform(kube)
+        body = machine_objects.proxmox_machine(machine, record, node_class, defaults)
+        await Create(body, ProxmoxMachine.resource).perform(kube)
+
+
+def _cluster_of(machine: Machine) -> tuple[str, ...]:
+    if CLAIM_UID not in machine.metadata.labels:
+        return ()
+    return (f"{Key(machine.namespace, machine.spec.cluster_name)}",)
+
+
+def _state(node_class: ProxmoxNodeClass, read: ReadNodeClass) -> NodeClassState:
+    """Ready if the class has no mistake, as found now and, for its Secrets, by its controller."""
+    for problem in read.checked.problems:
+        return NodeClassState(False, problem.reason, problem.message)
+    ready = next((c for c in node_class.status.conditions if c.type == "Ready"), None)
+    if ready is not None and ready.status == "False":
+        return NodeClassState(False, ready.reason, ready.message)
+    return NodeClassState(True)
+
+
+def _bootstrap(name: str, node_class: ProxmoxNodeClass) -> Json:
+    if node_class.spec.metadata_options.type == "cdrom":
+        return {"dataSecretName": name}
+    return {"configRef": {"apiGroup": BOOTSTRAP, "kind": "KubeadmConfig", "name": name}}
+
+
+def _record(choice: LaunchChoice, node_class: ProxmoxNodeClass) -> InstanceRecord:
+    zone, size = choice.candidate.zone, choice.size
+    return InstanceRecord(
+        instance_type=size.name,
+        node_class=node_class.name,
+        class_hash=class_hash(node_class),
+        region=zone.key.region,
+        host=zone.key.name,
+        template=zone.template.vmid,
+        template_host=zone.template.key.name,
+        failure_domain=zone.failure_domain,
+        labels=dict(choice.labels),
+        capacity=_texts(size.capacity),
+        allocatable=_texts(choice.allocatable),
+        cpus=size.cpus,
+        memory_mib=size.memory_bytes // MIB // MEMORY_STEP_MIB * MEMORY_STEP_MIB,
+        disk_gib=disk_gib(node_class.spec),
+        overhead={
+            "kube": _texts(size.overhead.kube),
+            "system": _texts(size.overhead.system),
+            "eviction": _texts(size.overhead.eviction),
+        },
+    )
+
+
+def _texts(amounts: ResourceList) -> dict[str, str]:
+    return {name: quantity_text(name, amount) for name, amount in amounts.items()}
+
+
+def _overhead(record: InstanceRecord) -> GuestOverhead:
+    kube, system, eviction = map(record.overhead.get, ("kube", "system", "eviction"))
+    return GuestOverhead(requested(kube), requested(system), requested(eviction))

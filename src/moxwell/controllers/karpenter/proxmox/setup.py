@@ -1,0 +1,132 @@
+"""
+Builds the provider over Proxmox and its controllers for one scaled cluster.
+
+``management`` runs the infrastructure controllers; ``scaled`` is the runtime of the cluster that is
+scaled, which may be the same one.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from moxwell.api.capi.core import Cluster, Machine
+from moxwell.api.infra.cluster import ProxmoxCluster
+from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.karpenter.nodeclaims import NodeClaim
+from moxwell.api.karpenter.proxmox import ProxmoxNodeClass
+from moxwell.api.karpenter.proxmox_templates import ProxmoxTemplate, ProxmoxUnmanagedTemplate
+from moxwell.clock import Clock
+from moxwell.controllers.infra.host_capabilities import HostCapabilityCache
+from moxwell.controllers.infra.region_registry import RegionRegistry
+from moxwell.controllers.infra.zone_defaults import ZoneResolver
+from moxwell.controllers.karpenter.proxmox.catalogue import CatalogueSettings
+from moxwell.controllers.karpenter.proxmox.class_reader import (
+    ClassSources,
+    ManagementCaches,
+    NodeClassReader,
+    TemplateCaches,
+)
+from moxwell.controllers.karpenter.proxmox.launches import (
+    FailedLaunches,
+    LaunchedCapacity,
+    UnavailableOfferings,
+)
+from moxwell.controllers.karpenter.proxmox.node_bootstrap import NodeBootstrap
+from moxwell.controllers.karpenter.proxmox.node_class import controller as node_classes
+from moxwell.controllers.karpenter.proxmox.provider import ProviderParts, ProxmoxProvider
+from moxwell.controllers.karpenter.proxmox.scope import MachineDefaults
+from moxwell.controllers.karpenter.proxmox.token_collector import JoinTokenCollector
+from moxwell.controllers.karpenter.proxmox.unmanaged_template import (
+    controller as unmanaged_templates,
+)
+from moxwell.pve.regions import Regions
+from moxwell.pve.reservations import Reservations
+from moxwell.runtime.key import Key
+from moxwell.runtime.manager import Runtime
+from moxwell.runtime.reconciler import Controller
+
+
+@dataclass(frozen=True, slots=True)
+class ManagementSide:
+    """What all scaled clusters share: the management cluster and Proxmox."""
+
+    runtime: Runtime
+    clock: Clock
+    zones: ZoneResolver
+    groups: HostCapabilityCache
+    reservations: Reservations
+    launched: LaunchedCapacity
+    unavailable: UnavailableOfferings
+
+
+def management_side(
+    runtime: Runtime,
+    clock: Clock,
+    regions: Regions,
+    registry: RegionRegistry,
+    reservations: Reservations,
+) -> ManagementSide:
+    """Build what all scaled clusters share; the caches are those of the management cluster."""
+    caches = runtime.manager.caches
+    for kind in (Machine, Cluster, ProxmoxCluster, ProxmoxMachine):
+        caches.of(kind)
+    return ManagementSide(
+        runtime,
+        clock,
+        ZoneResolver(regions, registry),
+        HostCapabilityCache(clock),
+        reservations,
+        LaunchedCapacity(clock),
+        UnavailableOfferings(clock),
+    )
+
+
+def add_provider(
+    side: ManagementSide,
+    scaled: Runtime,
+    cluster: Key,
+    *,
+    defaults: Callable[[], MachineDefaults] = MachineDefaults,
+    settings: CatalogueSettings | None = None,
+    trusted: bool = False,
+) -> ProxmoxProvider:
+    """
+    Build the provider of one cluster, named by its Cluster object in the management cluster.
+
+    ``defaults`` are the operator's settings for its machines. ``trusted``: its users are operators,
+    so that node classes may use everything in the cluster's regions.
+    """
+    caches, own = side.runtime.manager.caches, scaled.manager.caches
+    sources = ClassSources(
+        ManagementCaches(caches.of(Cluster), caches.of(ProxmoxCluster), caches.of(ProxmoxMachine)),
+        TemplateCaches(
+            own.of(ProxmoxTemplate, optional=True), own.of(ProxmoxUnmanagedTemplate, optional=True)
+        ),
+        side.zones,
+        side.groups,
+        side.reservations,
+        side.launched,
+        defaults,
+    )
+    parts = ProviderParts(
+        side.runtime.kube,
+        caches.of(Machine),
+        own.of(ProxmoxNodeClass, optional=True),
+        sources,
+        NodeClassReader(cluster, sources, settings or CatalogueSettings(), trusted=trusted),
+        NodeBootstrap(scaled.kube, side.clock),
+        side.unavailable,
+        FailedLaunches(side.clock),
+    )
+    _add_controllers(scaled, cluster, parts)
+    return ProxmoxProvider(cluster, parts)
+
+
+def _add_controllers(scaled: Runtime, cluster: Key, parts: ProviderParts) -> None:
+    manager = scaled.manager
+    claims = manager.caches.of(NodeClaim, optional=True)
+    classes = node_classes.NodeClassController(scaled.kube, cluster, parts, claims)
+    manager.add(Controller(name=node_classes.NAME, reconciler=classes))
+    templates = unmanaged_templates.UnmanagedTemplateController(parts.reader)
+    manager.add(Controller(name=unmanaged_templates.NAME, reconciler=templates))
+    collector = JoinTokenCollector(scaled.kube, claims)
+    manager.add_loop("karpenter.tokens", collector.run, shard="")

@@ -1,0 +1,1 @@
+"""The controller of ProxmoxUnmanagedTemplates: which templates in Proxmox they mean."""
