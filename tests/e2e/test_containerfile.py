@@ -4,6 +4,7 @@ The Containerfile, step by step in a bare Debian: what the image holds and how i
 No engine is needed, so layers, the registry and the digest of the base are not tested.
 """
 
+import hashlib
 import re
 import shutil
 import subprocess
@@ -38,8 +39,20 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Stage:
         shutil.copy(ROOT / name, context)
     words = ["-m", "build", "--wheel", "--no-isolation", "--outdir", str(context / "dist")]
     subprocess.run([sys.executable, *words, str(ROOT)], check=True, capture_output=True)
+    before = settings()
     build = Build(context, debian.archive(), tmp_path_factory.mktemp("image"))
-    return build.run(TEXT)
+    made = build.run(TEXT)
+    assert settings() == before, "a step changed this machine"
+    return made
+
+
+def settings() -> str:
+    """A digest of what a step could change by mistake: trusted CAs and the settings of apt."""
+    files = [p for top in ("/etc/ssl/certs", "/etc/apt") for p in sorted(Path(top).rglob("*"))]
+    found = hashlib.sha256()
+    for file in files:
+        found.update(str(file).encode() + (file.read_bytes() if file.is_file() else b""))
+    return found.hexdigest()
 
 
 def test_the_image_starts_as_a_user_without_rights(image: Stage) -> None:

@@ -2,7 +2,7 @@
 Builds a Containerfile without an engine: each stage is a folder, each RUN a chroot into it.
 
 Knows the instructions that ours uses and refuses others. Packages come from where this machine gets
-them: its configuration of apt and pip is mounted while a step runs.
+them: copies of its settings of apt and pip are mounted, read-only, while a step runs.
 """
 
 import json
@@ -16,14 +16,22 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 
-BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
-MACHINE = ("/etc/apt", "/etc/ssl", "/etc/pip.conf", "/etc/hosts", "/etc/resolv.conf")
-ENTER = r"""
+BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
+MACHINE = "/run/machine"  # in a step: copies of this machine's settings, read-only
+COPIED = ("/etc/hosts", "/etc/pip.conf", "/etc/resolv.conf")
+DEVICES = "null zero random urandom"
+ENTER = f"""
 set -e
-root=$1; shift
+root=$1 given=$2; shift 2
 mount -t proc proc "$root/proc"
-mount --rbind /dev "$root/dev"
-while [ "$1" != -- ]; do mount --bind "$1" "$root$1"; shift; done; shift
+mount -t tmpfs tmpfs "$root/dev"
+for name in {DEVICES}; do touch "$root/dev/$name"; mount --bind /dev/$name "$root/dev/$name"; done
+if [ -n "$given" ]; then
+  mount -t tmpfs tmpfs "$root/run"
+  mkdir "$root{MACHINE}"
+  mount --bind -o ro "$given" "$root{MACHINE}"
+  mount --bind -o ro "$given/apt" "$root/etc/apt"
+fi
 exec chroot "$root" "$@"
 """
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -40,17 +48,36 @@ class Stage:
 
     def run(self, *words: str, build: bool = False) -> "subprocess.CompletedProcess[str]":
         """Run a command as the image's user; a step of the build as root, with the network."""
-        mounts = [m for m in MACHINE if build and Path(m).exists()]
-        for name in mounts:
-            _same_kind(Path(name), self.root / name.lstrip("/"))
         user, _, group = self.user.partition(":")
         ids = [f"--reuid={user}", f"--regid={group or user}", "--clear-groups", "--no-new-privs"]
         drop = ["setpriv", *ids] if user and not build else []
-        command = ["unshare", "-m", "sh", "-c", ENTER, "sh", str(self.root), *mounts, "--"]
+        given = str(self._machine()) if build else ""
+        unshare = ["unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child"]
+        command = [*unshare, "sh", "-c", ENTER, "sh", str(self.root), given]
         env = {**(_network() if build else {}), **self.env}
         return subprocess.run(
             [*command, *drop, *words], capture_output=True, text=True, check=False, env=env
         )
+
+    def _machine(self) -> Path:
+        """
+        Copies of how this machine reaches its registries.
+
+        Copies, because scripts of packages run as root: ca-certificates writes the bundle anew.
+        """
+        folder = self.root.with_name(f"{self.root.name}-machine")
+        secrets = shutil.ignore_patterns("auth.conf*")
+        shutil.copytree("/etc/apt", folder / "apt", dirs_exist_ok=True, ignore=secrets)
+        if BUNDLE.exists():
+            shutil.copy(BUNDLE, folder / "ca.crt")
+            setting = f'Acquire::https::CAInfo "{MACHINE}/ca.crt";\n'
+            (folder / "apt" / "apt.conf.d" / "zz-machine").write_text(setting)
+        for path in map(Path, COPIED):
+            if path.exists():
+                target = self.root / path.relative_to("/")
+                target.unlink(missing_ok=True)
+                shutil.copy(path, target)
+        return folder
 
     def start(self, *words: str) -> "subprocess.CompletedProcess[str]":
         """Run the entrypoint with arguments."""
@@ -58,20 +85,10 @@ class Stage:
 
 
 def _network() -> dict[str, str]:
-    """How apt and pip reach their registries from here: settings and CAs of this machine."""
-    given = {k: v for k, v in os.environ.items() if k.startswith(("PIP_", "SSL_"))}
-    trusted = {"PIP_CERT": BUNDLE} if Path(BUNDLE).exists() else {}
-    return {**trusted, **given, "DEBIAN_FRONTEND": "noninteractive"}
-
-
-def _same_kind(source: Path, target: Path) -> None:
-    """A file or folder to mount on."""
-    if source.is_dir():
-        target.mkdir(parents=True, exist_ok=True)
-    elif not target.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.unlink(missing_ok=True)
-        target.touch()
+    """Variables of a step: the settings of pip, and the CAs that this machine trusts."""
+    given = {k: v for k, v in os.environ.items() if k.startswith("PIP_")}
+    trusted = dict.fromkeys(("PIP_CERT", "SSL_CERT_FILE"), f"{MACHINE}/ca.crt")
+    return {**given, **(trusted if BUNDLE.exists() else {}), "DEBIAN_FRONTEND": "noninteractive"}
 
 
 def instructions(text: str) -> list[tuple[str, str]]:

@@ -27,14 +27,19 @@ Json = dict[str, Any]
 ROOT = Path(__file__).parents[2]
 TOKENS = "/var/run/secrets/kubernetes.io/serviceaccount"
 SYSTEM = ("bin", "lib", "lib64", "sbin", "usr")
-REAL = ("/dev", "/sys")  # host paths that are the machine's own
+MACHINE = ("/dev", "/sys")  # host paths that are empty here: no program may touch the machine's
+DEVICES = "null zero random urandom"
 SECONDS = 600.0
-ENTER = r"""
+ENTER = f"""
 set -e
 root=$1 writable=$2; shift 2
 mount --bind "$root" "$root"
-while [ "$1" != -- ]; do mount --rbind "$1" "$root$2"; shift 2; done; shift
+while [ "$1" != volumes ]; do mount --bind -o ro "$1" "$root$2"; shift 2; done; shift
+while [ "$1" != -- ]; do mount --bind "$1" "$root$2"; shift 2; done; shift
 mount -t proc proc "$root/proc"
+mkdir -p "$root/dev"
+mount -t tmpfs tmpfs "$root/dev"
+for name in {DEVICES}; do touch "$root/dev/$name"; mount --bind /dev/$name "$root/dev/$name"; done
 [ "$writable" = yes ] || mount -o remount,bind,ro "$root"
 exec "$@"
 """
@@ -94,12 +99,14 @@ class PodProcess:
             (root / name).mkdir(parents=True, exist_ok=True)
         root.chmod(0o755)
         mounts: list[str] = []
-        for source, target in [*self._system(root), *self._volumes(spec)]:
-            (root / target.lstrip("/")).mkdir(parents=True, exist_ok=True)
-            mounts += [str(source), target]
+        for group, end in ((self._system(root), "volumes"), (self._volumes(spec), "--")):
+            for source, target in group:
+                (root / target.lstrip("/")).mkdir(parents=True, exist_ok=True)
+                mounts += [str(source), target]
+            mounts.append(end)
         security = {**self.spec.get("securityContext", {}), **spec.get("securityContext", {})}
         writable = "no" if security.get("readOnlyRootFilesystem") else "yes"
-        enter = ["-m", "sh", "-c", ENTER, "sh", str(root), writable, *mounts, "--"]
+        enter = ["-m", "sh", "-c", ENTER, "sh", str(root), writable, *mounts]
         return [*enter, "chroot", str(root), *_privileges(security)]
 
     @staticmethod
@@ -123,14 +130,14 @@ class PodProcess:
 
     def _volumes(self, spec: Json) -> list[tuple[Path, str]]:
         volumes = {volume["name"]: volume for volume in self.spec.get("volumes", [])}
-        found = [(self._token(), TOKENS), (Path("/dev"), "/dev")]
+        found = [(self._token(), TOKENS)]
         for mount in spec.get("volumeMounts", []):
-            found.append((self._volume(volumes[mount["name"]]), mount["mountPath"]))
+            volume = volumes[mount["name"]]
+            if volume.get("hostPath", {}).get("path") not in MACHINE:
+                found.append((self._volume(volume), mount["mountPath"]))
         return found
 
     def _volume(self, volume: Json) -> Path:
-        if (path := volume.get("hostPath", {}).get("path")) in REAL:
-            return Path(path)
         folder = self.folder / f"volume-{volume['name']}"
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o777)
