@@ -17,7 +17,7 @@ from moxwell.api.core.pods import Pod
 from moxwell.api.karpenter.nodeclaims import NodeClaim
 from moxwell.api.karpenter.nodepools import NodePool
 from moxwell.api.kinds import Resource
-from moxwell.controllers.karpenter.claim_setup import ClaimSettings, add_claims
+from moxwell.controllers.karpenter.claim.setup import ClaimControllers, ClaimSettings, add_claims
 from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.kube.client import Kube
 from moxwell.kube.errors import NotFound, WriteConflict
@@ -35,7 +35,7 @@ ATTACHMENTS = Resource(
 )
 CLASS = {"group": "karpenter.proxmox.sinextra.dev", "kind": "ProxmoxNodeClass", "name": "default"}
 PATIENCE_SECONDS = 1800
-Extend = Callable[[Runtime, "ClaimWorld"], object]
+Extend = Callable[[Runtime, "ClaimWorld", ClaimControllers], object]
 
 
 def claim_object(name: str = "c-1", pool: str = "default", **spec: Any) -> dict[str, Any]:
@@ -163,8 +163,10 @@ class ClaimWorld:
 
         await self.until(holds)
 
-    async def until_gone(self, kind: Any, name: str, namespace: str = "") -> None:
-        await self.until(lambda: self.gone(kind, name, namespace))
+    async def until_gone(
+        self, kind: Any, name: str, namespace: str = "", *, seconds: int = PATIENCE_SECONDS
+    ) -> None:
+        await self.until(lambda: self.gone(kind, name, namespace), seconds)
 
     async def has_event(self, reason: str, text: str = "") -> bool:
         rows = (await self.kube.list(EVENTS)).items
@@ -183,19 +185,19 @@ def claim_program(
     world: ClaimWorld,
     wires: EffectCounter,
     settings: ClaimSettings | None = None,
-    extend: Extend = lambda runtime, world: None,
+    extend: Extend = lambda runtime, world, claims: None,
 ) -> Manager:
     """One run of the controllers; the world's kubelets run beside them."""
     runtime = assemble(wires.kube(world.store), world.clock, SETTINGS, rng=random.Random(1))
-    add_claims(runtime, world.clock, world.provider, settings)
-    extend(runtime, world)
+    claims = add_claims(runtime, world.clock, world.provider, settings)
+    extend(runtime, world, claims)
     runtime.manager.add_loop("test.kubelets", world.kubelets)
     return runtime.manager
 
 
 @asynccontextmanager
 async def claim_world(
-    settings: ClaimSettings | None = None, extend: Extend = lambda runtime, world: None
+    settings: ClaimSettings | None = None, extend: Extend = lambda runtime, world, claims: None
 ) -> AsyncIterator[ClaimWorld]:
     """A running world."""
     world = await start_claim_world()

@@ -14,46 +14,62 @@ class ClaimMetrics:
     """What happened to node claims, nodes and their pods; one object per registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        pool, capacity, zone = "nodepool", "capacity_type", "zone"
+        self._add_claims(registry)
+        self._add_nodes(registry)
 
-        def counter(name: str, help_: str, *labels: str) -> Counter:
-            return Counter(f"karpenter_{name}", help_, labels, registry=registry)
-
-        def histogram(
-            name: str, help_: str, buckets: tuple[float, ...] = _SECONDS, *labels: str
-        ) -> Histogram:
-            return Histogram(
-                f"karpenter_{name}", help_, labels or (pool,), registry=registry, buckets=buckets
-            )
-
-        self._terminated = counter(
-            "nodeclaims_terminated", "Node claims that were terminated", pool, capacity, zone
+    def _add_claims(self, registry: CollectorRegistry) -> None:
+        pool, capacity = "nodepool", "capacity_type"
+        self._terminated = Counter(
+            "karpenter_nodeclaims_terminated",
+            "Node claims that were terminated",
+            (pool, capacity, "zone"),
+            registry=registry,
         )
-        self._disrupted = counter(
-            "nodeclaims_disrupted", "Node claims that were disrupted", "reason", pool, capacity
+        self._disrupted = Counter(
+            "karpenter_nodeclaims_disrupted",
+            "Node claims that were disrupted",
+            ("reason", pool, capacity),
+            registry=registry,
         )
-        self._termination = histogram(
-            "nodeclaims_termination_duration_seconds", "Duration of terminations of node claims"
-        )
-        self._unhealthy = counter(
-            "nodeclaims_unhealthy_disrupted",
+        self._unhealthy = Counter(
+            "karpenter_nodeclaims_unhealthy_disrupted",
             "Node claims that were deleted because their node was unhealthy",
-            "condition",
-            pool,
-            capacity,
-            "image_id",
+            ("condition", pool, capacity, "image_id"),
+            registry=registry,
         )
-        self._nodes_created = counter("nodes_created", "Nodes that registered", pool, zone)
-        self._nodes_terminated = counter("nodes_terminated", "Nodes that ended", pool, zone)
+        self._termination = Histogram(
+            "karpenter_nodeclaims_termination_duration_seconds",
+            "Duration of terminations of node claims",
+            (pool,),
+            registry=registry,
+            buckets=_SECONDS,
+        )
+
+    def _add_nodes(self, registry: CollectorRegistry) -> None:
+        pool = "nodepool"
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"karpenter_{name}", text, labels, registry=registry)
+
+        self._nodes_created = counter("nodes_created", "Nodes that registered", pool, "zone")
+        self._nodes_terminated = counter("nodes_terminated", "Nodes that ended", pool, "zone")
         self._drained = counter("nodes_drained", "Nodes that were drained", pool)
-        self._node_termination = histogram(
-            "nodes_termination_duration_seconds", "Duration of terminations of nodes"
-        )
-        self._lifetime = histogram(
-            "nodes_lifetime_duration_seconds", "Lifetime of nodes that ended", _LIFETIMES
-        )
         self._evictions = counter("pods_eviction_requests", "Requests to evict a pod", "code")
         self._pods_drained = counter("pods_drained", "Pods that were evicted", "reason")
+        self._node_termination = Histogram(
+            "karpenter_nodes_termination_duration_seconds",
+            "Duration of terminations of nodes",
+            (pool,),
+            registry=registry,
+            buckets=_SECONDS,
+        )
+        self._lifetime = Histogram(
+            "karpenter_nodes_lifetime_duration_seconds",
+            "Lifetime of nodes that ended",
+            (pool,),
+            registry=registry,
+            buckets=_LIFETIMES,
+        )
 
     def claim_disrupted(self, reason: str, labels: Mapping[str, str]) -> None:
         """A node claim was deleted for a reason."""

@@ -18,7 +18,7 @@ NODE_NAME = "node_name"
 POOL = "pool"
 
 
-class NodeLookup:
+class ClaimLookup:
     """Finds nodes, node claims and pods by the provider ID, the node name and the pool."""
 
     def __init__(self, caches: Caches) -> None:

@@ -16,7 +16,7 @@ from moxwell.api.karpenter.nodeclaims import NodeClaim
 from moxwell.api.meta import parse_time
 from moxwell.clock import Clock
 from moxwell.controllers.karpenter.drain import DrainState, drain_state, is_drainable
-from moxwell.controllers.karpenter.lookup import NODE_NAME, NodeLookup
+from moxwell.controllers.karpenter.lookup import NODE_NAME, ClaimLookup
 from moxwell.controllers.karpenter.names import TERMINATION_TIMESTAMP
 from moxwell.controllers.karpenter.provider import InstanceReader, NodeInstance
 from moxwell.runtime.cache import Cache
@@ -107,7 +107,7 @@ class TerminationObserver:
     """Reads the state of nodes that are being deleted."""
 
     def __init__(
-        self, caches: Caches, lookup: NodeLookup, provider: InstanceReader, clock: Clock
+        self, caches: Caches, lookup: ClaimLookup, provider: InstanceReader, clock: Clock
     ) -> None:
         self._lookup, self._provider, self._clock = lookup, provider, clock
         self._claims: Cache[PersistentVolumeClaim] = caches.of(PersistentVolumeClaim)

@@ -7,7 +7,7 @@ import pytest
 
 from moxwell.api.core.nodes import Node
 from moxwell.api.karpenter.nodeclaims import NodeClaim
-from moxwell.controllers.karpenter.claim_setup import ClaimSettings
+from moxwell.controllers.karpenter.claim.setup import ClaimSettings
 from moxwell.controllers.karpenter.names import FINALIZER, TERMINATION_TIMESTAMP
 from moxwell.controllers.karpenter.provider import LaunchFailure
 from moxwell.kube.errors import NotFound

@@ -7,14 +7,14 @@ from moxwell.api.core.nodes import Node
 from moxwell.api.karpenter.nodeclaims import NodeClaim
 from moxwell.controllers.karpenter.claim.deletion import plan_deletion
 from moxwell.controllers.karpenter.claim.describe import ClaimLifecycleStatus, describe_claim
-from moxwell.controllers.karpenter.claim.observed import ObservedClaim
+from moxwell.controllers.karpenter.claim.observed import ObservedNodeClaim
 from moxwell.controllers.karpenter.claim.plan import (
     ClaimDisruption,
     ClaimMove,
-    ClaimReason,
     DeleteClaim,
     EndClaim,
     LaunchMachine,
+    NodeClaimReason,
     RegisterNode,
     TerminateMachine,
     plan_claim,
@@ -25,7 +25,7 @@ from moxwell.controllers.karpenter.claim.registration import (
 )
 from moxwell.controllers.karpenter.claim.see import ClaimObserver
 from moxwell.controllers.karpenter.claim_metrics import ClaimMetrics
-from moxwell.controllers.karpenter.lookup import NodeLookup
+from moxwell.controllers.karpenter.lookup import ClaimLookup
 from moxwell.controllers.karpenter.names import FINALIZER, TERMINATION_TIMESTAMP
 from moxwell.controllers.karpenter.provider import InstanceWriter
 from moxwell.kube.client import Kube
@@ -37,12 +37,14 @@ from moxwell.scheduling.well_known_labels import INITIALIZED
 
 NAME = "karpenter.claim"
 _EVENTS = {
-    ClaimDisruption.INSUFFICIENT_CAPACITY: ClaimReason.INSUFFICIENT_CAPACITY,
-    ClaimDisruption.NODE_CLASS_NOT_READY: ClaimReason.NODE_CLASS_NOT_READY,
+    ClaimDisruption.INSUFFICIENT_CAPACITY: NodeClaimReason.INSUFFICIENT_CAPACITY,
+    ClaimDisruption.NODE_CLASS_NOT_READY: NodeClaimReason.NODE_CLASS_NOT_READY,
 }
 
 
-class NodeClaimReconciler(Reconciler[NodeClaim, ObservedClaim, ClaimMove, ClaimLifecycleStatus]):
+class NodeClaimReconciler(
+    Reconciler[NodeClaim, ObservedNodeClaim, ClaimMove, ClaimLifecycleStatus]
+):
     """One pass per node claim."""
 
     kind = NodeClaim
@@ -53,17 +55,17 @@ class NodeClaimReconciler(Reconciler[NodeClaim, ObservedClaim, ClaimMove, ClaimL
         kube: Kube,
         provider: InstanceWriter,
         observer: ClaimObserver,
-        lookup: NodeLookup,
+        lookup: ClaimLookup,
         metrics: ClaimMetrics,
     ) -> None:
         self._kube, self._provider, self._observer = kube, provider, observer
         self._metrics = metrics
         self.watches = (Watch(Node, lookup.claim_keys_of_node),)
 
-    async def see(self, obj: NodeClaim, reader: Reader) -> ObservedClaim:
+    async def see(self, obj: NodeClaim, reader: Reader) -> ObservedNodeClaim:
         return await self._observer.observe(obj)
 
-    def plan(self, obj: NodeClaim, seen: ObservedClaim) -> ClaimMove:
+    def plan(self, obj: NodeClaim, seen: ObservedNodeClaim) -> ClaimMove:
         if obj.metadata.deletion_timestamp is not None:
             return plan_deletion(obj, seen)
         return plan_claim(obj, seen)
@@ -95,11 +97,11 @@ class NodeClaimReconciler(Reconciler[NodeClaim, ObservedClaim, ClaimMove, ClaimL
         self._metrics.claim_disrupted(move.why, meta.labels)
 
     def describe(
-        self, obj: NodeClaim, seen: ObservedClaim, move: ClaimMove
+        self, obj: NodeClaim, seen: ObservedNodeClaim, move: ClaimMove
     ) -> ClaimLifecycleStatus:
         return describe_claim(obj, seen)
 
-    def events(self, obj: NodeClaim, seen: ObservedClaim, move: ClaimMove) -> Sequence[Note]:
+    def events(self, obj: NodeClaim, seen: ObservedNodeClaim, move: ClaimMove) -> Sequence[Note]:
         name = obj.metadata.name
         if isinstance(move, DeleteClaim) and (reason := _EVENTS.get(move.why)) is not None:
             return (Note(reason, f"NodeClaim {name} event: {move.message}", "Warning"),)
@@ -107,17 +109,17 @@ class NodeClaimReconciler(Reconciler[NodeClaim, ObservedClaim, ClaimMove, ClaimL
             return _registration(seen)
         if isinstance(move, Writes) and (deadline := _deadline(move)):
             text = f"All pods will be deleted by {deadline}"
-            return (Note(ClaimReason.TERMINATION_GRACE_PERIOD_EXPIRING, text, "Warning"),)
+            return (Note(NodeClaimReason.TERMINATION_GRACE_PERIOD_EXPIRING, text, "Warning"),)
         return _consistency(obj, seen)
 
 
-def _registration(seen: ObservedClaim) -> Sequence[Note]:
+def _registration(seen: ObservedNodeClaim) -> Sequence[Note]:
     if seen.node is None or not lacks_unregistered_taint(seen.node):
         return ()
     text = (
         "Missing karpenter.sh/unregistered taint: pods may be bound before the node has its taints"
     )
-    return (Note(ClaimReason.UNREGISTERED_TAINT_MISSING, text, "Warning"),)
+    return (Note(NodeClaimReason.UNREGISTERED_TAINT_MISSING, text, "Warning"),)
 
 
 def _deadline(move: Writes) -> str:
@@ -126,11 +128,11 @@ def _deadline(move: Writes) -> str:
     return next((text for text in found if text), "")
 
 
-def _consistency(claim: NodeClaim, seen: ObservedClaim) -> Sequence[Note]:
+def _consistency(claim: NodeClaim, seen: ObservedNodeClaim) -> Sequence[Note]:
     node = seen.node
     if node is None or node.metadata.labels.get(INITIALIZED) != "true":
         return ()
     if claim.metadata.deletion_timestamp is not None:
         return ()
     issues = inconsistencies(claim, node)
-    return [Note(ClaimReason.FAILED_CONSISTENCY_CHECK, issue, "Warning") for issue in issues]
+    return [Note(NodeClaimReason.FAILED_CONSISTENCY_CHECK, issue, "Warning") for issue in issues]

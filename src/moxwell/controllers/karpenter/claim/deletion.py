@@ -7,11 +7,11 @@ left of the machine is deleted after them.
 
 from moxwell.api.core.nodes import Node
 from moxwell.api.karpenter.nodeclaims import NodeClaim
-from moxwell.controllers.karpenter.claim.observed import ObservedClaim
+from moxwell.controllers.karpenter.claim.observed import ObservedNodeClaim
 from moxwell.controllers.karpenter.claim.plan import (
     ClaimMove,
-    ClaimReason,
     EndClaim,
+    NodeClaimReason,
     TerminateMachine,
 )
 from moxwell.controllers.karpenter.durations import seconds_or_never
@@ -23,17 +23,17 @@ from moxwell.runtime.writes import Delete, Merge, Writes
 NODE_SECONDS = 5.0  # until the status of a node that is being drained is described again
 
 
-def plan_deletion(claim: NodeClaim, seen: ObservedClaim) -> ClaimMove:
+def plan_deletion(claim: NodeClaim, seen: ObservedNodeClaim) -> ClaimMove:
     """Record the deadline, delete the nodes, then the machine."""
     if (deadline := _deadline(claim)) is not None:
         return deadline
     nodes = [n for n in seen.nodes if FINALIZER in n.metadata.finalizers]
     if staying := [n for n in nodes if n.metadata.deletion_timestamp is None]:
         writes = tuple(Delete(Node, n.metadata.name, uid=n.metadata.uid) for n in staying)
-        return Writes(writes, ClaimReason.DELETING_NODE, requeue_after=NODE_SECONDS)
+        return Writes(writes, NodeClaimReason.DELETING_NODE, requeue_after=NODE_SECONDS)
     if nodes:
         text = ", ".join(t.phase for t in seen.terminations)
-        return Wait(ClaimReason.DELETING_NODE, text, requeue_after=NODE_SECONDS)
+        return Wait(NodeClaimReason.DELETING_NODE, text, requeue_after=NODE_SECONDS)
     if seen.instance is not None:
         return TerminateMachine(claim)
     assert claim.metadata.deletion_timestamp is not None

@@ -16,8 +16,8 @@ from moxwell.api.karpenter.nodeclaims import (
     NodeClaimCondition,
 )
 from moxwell.api.meta import Value
-from moxwell.controllers.karpenter.claim.observed import LaunchRecord, ObservedClaim
-from moxwell.controllers.karpenter.claim.plan import ClaimReason
+from moxwell.controllers.karpenter.claim.observed import LaunchRecord, ObservedNodeClaim
+from moxwell.controllers.karpenter.claim.plan import NodeClaimReason
 from moxwell.controllers.karpenter.claim.registration import (
     inconsistencies,
     uninitialized_reason,
@@ -41,7 +41,7 @@ class ClaimLifecycleStatus(Value, frozen=True, kw_only=True):
     conditions: tuple[NodeClaimCondition, ...] = ()
 
 
-def describe_claim(claim: NodeClaim, seen: ObservedClaim) -> ClaimLifecycleStatus:
+def describe_claim(claim: NodeClaim, seen: ObservedNodeClaim) -> ClaimLifecycleStatus:
     """The machine, the node, and how far they are."""
     record, node = _record(seen), seen.node
     steps = (launched(seen), registered(seen), initialized(claim, seen))
@@ -55,7 +55,7 @@ def describe_claim(claim: NodeClaim, seen: ObservedClaim) -> ClaimLifecycleStatu
     )
 
 
-def _record(seen: ObservedClaim) -> LaunchRecord:
+def _record(seen: ObservedNodeClaim) -> LaunchRecord:
     """What is remembered: the machine as it is, or as it was."""
     instance = seen.instance
     if instance is None or not seen.is_launched or not instance.provider_id:
@@ -69,51 +69,53 @@ def _record(seen: ObservedClaim) -> LaunchRecord:
     )
 
 
-def launched(seen: ObservedClaim) -> NodeClaimCondition:
+def launched(seen: ObservedNodeClaim) -> NodeClaimCondition:
     if seen.is_launched:
         return condition(LAUNCHED, "True")
     instance = seen.instance
     if instance is None:
-        return condition(LAUNCHED, "Unknown", ClaimReason.LAUNCHING, "the machine is not made yet")
+        return condition(
+            LAUNCHED, "Unknown", NodeClaimReason.LAUNCHING, "the machine is not made yet"
+        )
     if instance.state is InstanceState.FAILED:
-        reason = instance.failure or ClaimReason.LAUNCH_FAILED
+        reason = instance.failure or NodeClaimReason.LAUNCH_FAILED
         return condition(LAUNCHED, "Unknown", reason, instance.message)
     text = instance.message or "the machine is being made"
-    return condition(LAUNCHED, "Unknown", ClaimReason.LAUNCHING, text)
+    return condition(LAUNCHED, "Unknown", NodeClaimReason.LAUNCHING, text)
 
 
-def registered(seen: ObservedClaim) -> NodeClaimCondition:
+def registered(seen: ObservedNodeClaim) -> NodeClaimCondition:
     if seen.is_registered:
         return condition(REGISTERED, "True")
     if len(seen.nodes) > 1:
         text = "Invariant violated, matched multiple nodes"
-        return condition(REGISTERED, "False", ClaimReason.MULTIPLE_NODES_FOUND, text)
+        return condition(REGISTERED, "False", NodeClaimReason.MULTIPLE_NODES_FOUND, text)
     text = "Node not registered with cluster"
-    return condition(REGISTERED, "Unknown", ClaimReason.NODE_NOT_FOUND, text)
+    return condition(REGISTERED, "Unknown", NodeClaimReason.NODE_NOT_FOUND, text)
 
 
-def initialized(claim: NodeClaim, seen: ObservedClaim) -> NodeClaimCondition:
+def initialized(claim: NodeClaim, seen: ObservedNodeClaim) -> NodeClaimCondition:
     node = seen.node
     if node is None or not seen.is_registered:
         text = "Node not registered with cluster"
-        return condition(INITIALIZED, "Unknown", ClaimReason.NODE_NOT_FOUND, text)
+        return condition(INITIALIZED, "Unknown", NodeClaimReason.NODE_NOT_FOUND, text)
     if node.metadata.labels.get(well_known_labels.INITIALIZED) == "true":
         return condition(INITIALIZED, "True")
     missing = uninitialized_reason(claim, node)
-    reason, text = missing or (ClaimReason.UNINITIALIZED, "the node is being labelled")
+    reason, text = missing or (NodeClaimReason.UNINITIALIZED, "the node is being labelled")
     return condition(INITIALIZED, "Unknown", reason, text)
 
 
-def _consistency(claim: NodeClaim, seen: ObservedClaim) -> tuple[NodeClaimCondition, ...]:
+def _consistency(claim: NodeClaim, seen: ObservedNodeClaim) -> tuple[NodeClaimCondition, ...]:
     if seen.node is None or initialized(claim, seen).status != "True":
         return ()
     if inconsistencies(claim, seen.node):
-        reason, text = ClaimReason.CONSISTENCY_CHECK_FAILED, "Consistency Check Failed"
+        reason, text = NodeClaimReason.CONSISTENCY_CHECK_FAILED, "Consistency Check Failed"
         return (condition(CONSISTENT_STATE_FOUND, "False", reason, text),)
     return (condition(CONSISTENT_STATE_FOUND, "True"),)
 
 
-def _termination(claim: NodeClaim, seen: ObservedClaim) -> tuple[NodeClaimCondition, ...]:
+def _termination(claim: NodeClaim, seen: ObservedNodeClaim) -> tuple[NodeClaimCondition, ...]:
     if claim.metadata.deletion_timestamp is None:
         return ()
     nodes = seen.terminations

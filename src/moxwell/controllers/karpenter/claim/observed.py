@@ -29,7 +29,7 @@ class ClaimTimeouts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ObservedClaim:
+class ObservedNodeClaim:
     """The machine of a node claim, its nodes, and how far their termination is."""
 
     now: datetime

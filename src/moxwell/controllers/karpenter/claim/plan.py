@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from moxwell.api.karpenter.nodeclaims import NodeClaim
-from moxwell.controllers.karpenter.claim.observed import ObservedClaim
+from moxwell.controllers.karpenter.claim.observed import ObservedNodeClaim
 from moxwell.controllers.karpenter.claim.registration import (
     initialize,
     register,
@@ -20,7 +20,7 @@ LAUNCH_SECONDS = 5.0  # until the next look at a machine that is being made
 RETRY_SECONDS = 30.0  # until the next try after the launch failed
 
 
-class ClaimReason(StrEnum):
+class NodeClaimReason(StrEnum):
     """Reasons of the conditions, waits and events of node claims."""
 
     LAUNCHING = "Launching"
@@ -99,7 +99,7 @@ _FATAL = {
 }
 
 
-def plan_claim(claim: NodeClaim, seen: ObservedClaim) -> ClaimMove:
+def plan_claim(claim: NodeClaim, seen: ObservedNodeClaim) -> ClaimMove:
     """The next move of a node claim that is not being deleted."""
     expires = seconds_to_expiry(claim, seen)
     if expires == 0:
@@ -111,18 +111,18 @@ def plan_claim(claim: NodeClaim, seen: ObservedClaim) -> ClaimMove:
     return _node_move(claim, seen, expires)
 
 
-def seconds_to_expiry(claim: NodeClaim, seen: ObservedClaim) -> float | None:
+def seconds_to_expiry(claim: NodeClaim, seen: ObservedNodeClaim) -> float | None:
     """The seconds until the node claim expires; None if it never does."""
     lifetime = seconds_or_never(claim.spec.expire_after)
     return until(seen.now, after(claim.metadata.creation_timestamp, lifetime))
 
 
-def _age(claim: NodeClaim, seen: ObservedClaim) -> float:
+def _age(claim: NodeClaim, seen: ObservedNodeClaim) -> float:
     created = claim.metadata.creation_timestamp
     return 0.0 if created is None else (seen.now - created).total_seconds()
 
 
-def _launch(claim: NodeClaim, seen: ObservedClaim) -> ClaimMove:
+def _launch(claim: NodeClaim, seen: ObservedNodeClaim) -> ClaimMove:
     instance, timeout = seen.instance, seen.timeouts.launch_seconds
     failure = instance.failure if instance is not None else None
     if failure in _FATAL:
@@ -134,13 +134,13 @@ def _launch(claim: NodeClaim, seen: ObservedClaim) -> ClaimMove:
         return DeleteClaim(claim, ClaimDisruption.LAUNCH_TIMEOUT, text)
     if instance is not None and instance.state is InstanceState.TERMINATING:
         text = "the machine is being deleted"
-        return Wait(ClaimReason.INSTANCE_TERMINATING, text, requeue_after=LAUNCH_SECONDS)
+        return Wait(NodeClaimReason.INSTANCE_TERMINATING, text, requeue_after=LAUNCH_SECONDS)
     failed = instance is not None and instance.state is InstanceState.FAILED
     left = timeout - _age(claim, seen)
     return LaunchMachine(claim, min(RETRY_SECONDS if failed else LAUNCH_SECONDS, left))
 
 
-def _missing_labels(claim: NodeClaim, seen: ObservedClaim) -> Writes | None:
+def _missing_labels(claim: NodeClaim, seen: ObservedNodeClaim) -> Writes | None:
     """Add the labels that the launch decided; those that the claim has win."""
     if seen.instance is None:
         return None
@@ -152,11 +152,11 @@ def _missing_labels(claim: NodeClaim, seen: ObservedClaim) -> Writes | None:
     return Writes((Merge(NodeClaim, claim.metadata.name, change),), requeue_after=0.0)
 
 
-def _node_move(claim: NodeClaim, seen: ObservedClaim, expires: float | None) -> ClaimMove:
+def _node_move(claim: NodeClaim, seen: ObservedNodeClaim, expires: float | None) -> ClaimMove:
     if len(seen.nodes) > 1:
         names = ", ".join(n.metadata.name for n in seen.nodes)
         text = f"the nodes {names} have the provider ID of the machine: delete all but its own"
-        return Wait(ClaimReason.MULTIPLE_NODES_FOUND, text, requeue_after=expires)
+        return Wait(NodeClaimReason.MULTIPLE_NODES_FOUND, text, requeue_after=expires)
     if seen.node is None:
         return _await_node(claim, seen, expires)
     if not seen.is_registered:
@@ -164,16 +164,16 @@ def _node_move(claim: NodeClaim, seen: ObservedClaim, expires: float | None) -> 
     if seen.node.metadata.labels.get(INITIALIZED) == "true":
         return Done(requeue_after=expires)
     if (missing := uninitialized_reason(claim, seen.node)) is not None:
-        return Wait(ClaimReason.UNINITIALIZED, missing[1], requeue_after=expires)
+        return Wait(NodeClaimReason.UNINITIALIZED, missing[1], requeue_after=expires)
     return Writes((initialize(seen.node),), requeue_after=expires)
 
 
-def _await_node(claim: NodeClaim, seen: ObservedClaim, expires: float | None) -> ClaimMove:
+def _await_node(claim: NodeClaim, seen: ObservedNodeClaim, expires: float | None) -> ClaimMove:
     text = "Node not registered with cluster"
     if seen.is_registered:  # the node was deleted; garbage collection decides
-        return Wait(ClaimReason.NODE_NOT_FOUND, text, requeue_after=expires)
+        return Wait(NodeClaimReason.NODE_NOT_FOUND, text, requeue_after=expires)
     left = seen.timeouts.registration_seconds - _age(claim, seen)
     if left <= 0:
         text = f"no node joined within {seen.timeouts.registration_seconds:.0f} seconds"
         return DeleteClaim(claim, ClaimDisruption.REGISTRATION_TIMEOUT, text)
-    return Wait(ClaimReason.NODE_NOT_FOUND, text, requeue_after=soonest(left, expires))
+    return Wait(NodeClaimReason.NODE_NOT_FOUND, text, requeue_after=soonest(left, expires))

@@ -5,9 +5,9 @@ from moxwell.clock import Clock
 from moxwell.controllers.karpenter.claim.observed import (
     ClaimTimeouts,
     LaunchRecord,
-    ObservedClaim,
+    ObservedNodeClaim,
 )
-from moxwell.controllers.karpenter.lookup import NodeLookup
+from moxwell.controllers.karpenter.lookup import ClaimLookup
 from moxwell.controllers.karpenter.node_termination import TerminationObserver
 from moxwell.controllers.karpenter.provider import InstanceReader
 
@@ -17,7 +17,7 @@ class ClaimObserver:
 
     def __init__(
         self,
-        lookup: NodeLookup,
+        lookup: ClaimLookup,
         terminations: TerminationObserver,
         provider: InstanceReader,
         clock: Clock,
@@ -26,14 +26,14 @@ class ClaimObserver:
         self._lookup, self._terminations, self._provider = lookup, terminations, provider
         self._clock, self._timeouts = clock, timeouts
 
-    async def observe(self, claim: NodeClaim) -> ObservedClaim:
+    async def observe(self, claim: NodeClaim) -> ObservedNodeClaim:
         """The machine, and the nodes with its provider ID."""
         instance = await self._provider.instance(claim)
         status = claim.status
         provider_id = status.provider_id or (instance.provider_id if instance else "")
         nodes = self._lookup.nodes_of(provider_id)
         ending = [n for n in nodes if n.metadata.deletion_timestamp is not None]
-        return ObservedClaim(
+        return ObservedNodeClaim(
             now=self._clock.now(),
             instance=instance,
             record=LaunchRecord(

@@ -9,8 +9,9 @@ from moxwell.controllers.karpenter.claim.observed import ClaimTimeouts
 from moxwell.controllers.karpenter.claim.see import ClaimObserver
 from moxwell.controllers.karpenter.claim_metrics import ClaimMetrics
 from moxwell.controllers.karpenter.eligibility import controller as eligibility
+from moxwell.controllers.karpenter.eligibility.see import EligibilityObserver
 from moxwell.controllers.karpenter.garbage import controller as garbage
-from moxwell.controllers.karpenter.lookup import NodeLookup
+from moxwell.controllers.karpenter.lookup import ClaimLookup
 from moxwell.controllers.karpenter.node_termination import TerminationObserver
 from moxwell.controllers.karpenter.provider import MachineProvider
 from moxwell.controllers.karpenter.repair import controller as repair
@@ -36,7 +37,7 @@ class ClaimSettings:
 class ClaimControllers:
     """What ``add_claims`` created."""
 
-    lookup: NodeLookup
+    lookup: ClaimLookup
     metrics: ClaimMetrics
 
 
@@ -49,13 +50,15 @@ def add_claims(
     """Add the controllers that follow node claims from their launch to their end."""
     given = settings or ClaimSettings()
     manager, kube = runtime.manager, runtime.kube
-    lookup = NodeLookup(manager.caches)
+    lookup = ClaimLookup(manager.caches)
     metrics = ClaimMetrics(runtime.metrics.registry)
     ending = TerminationObserver(manager.caches, lookup, provider, clock)
     observer = ClaimObserver(lookup, ending, provider, clock, given.timeouts)
     claim = claims.NodeClaimReconciler(kube, provider, observer, lookup, metrics)
     manager.add(Controller(name=claims.NAME, reconciler=claim, owns=describe.OWNED))
-    eligible = eligibility.EligibilityReconciler(lookup, provider, clock)
+    eligible = eligibility.EligibilityReconciler(
+        EligibilityObserver(lookup, provider, clock), lookup
+    )
     manager.add(
         Controller(name=eligibility.NAME, reconciler=eligible, condition="", owns=eligibility.OWNED)
     )

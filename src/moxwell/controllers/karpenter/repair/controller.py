@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from moxwell.api.core.nodes import Node
 from moxwell.clock import Clock
 from moxwell.controllers.karpenter.claim_metrics import ClaimMetrics
-from moxwell.controllers.karpenter.lookup import NodeLookup
+from moxwell.controllers.karpenter.lookup import ClaimLookup
 from moxwell.controllers.karpenter.repair.plan import (
     POLICIES,
-    ObservedHealth,
+    ObservedNodeHealth,
     RepairMove,
     RepairNode,
     RepairPolicy,
@@ -24,7 +24,7 @@ from moxwell.scheduling.well_known_labels import NODE_POOL
 NAME = "karpenter.repair"
 
 
-class NodeRepairReconciler(Reconciler[Node, ObservedHealth, RepairMove, None]):
+class NodeRepairReconciler(Reconciler[Node, ObservedNodeHealth, RepairMove, None]):
     """One pass per node of a node claim."""
 
     kind = Node
@@ -32,7 +32,7 @@ class NodeRepairReconciler(Reconciler[Node, ObservedHealth, RepairMove, None]):
     def __init__(
         self,
         kube: Kube,
-        lookup: NodeLookup,
+        lookup: ClaimLookup,
         clock: Clock,
         metrics: ClaimMetrics,
         policies: tuple[RepairPolicy, ...] = POLICIES,
@@ -40,11 +40,11 @@ class NodeRepairReconciler(Reconciler[Node, ObservedHealth, RepairMove, None]):
         self._kube, self._lookup, self._clock = kube, lookup, clock
         self._metrics, self._policies = metrics, policies
 
-    async def see(self, obj: Node, reader: Reader) -> ObservedHealth:
+    async def see(self, obj: Node, reader: Reader) -> ObservedNodeHealth:
         peers = self._lookup.nodes_in(obj.metadata.labels.get(NODE_POOL, ""))
-        return ObservedHealth(self._clock.now(), self._lookup.claim_of(obj), peers)
+        return ObservedNodeHealth(self._clock.now(), self._lookup.claim_of(obj), peers)
 
-    def plan(self, obj: Node, seen: ObservedHealth) -> RepairMove:
+    def plan(self, obj: Node, seen: ObservedNodeHealth) -> RepairMove:
         return plan_repair(obj, seen, self._policies)
 
     async def act(self, move: RepairMove) -> None:
@@ -55,10 +55,10 @@ class NodeRepairReconciler(Reconciler[Node, ObservedHealth, RepairMove, None]):
         self._metrics.claim_disrupted("unhealthy", labels)
         self._metrics.claim_unhealthy(move.condition.type.lower(), labels, image)
 
-    def describe(self, obj: Node, seen: ObservedHealth, move: RepairMove) -> None:
+    def describe(self, obj: Node, seen: ObservedNodeHealth, move: RepairMove) -> None:
         """The status of a Node is the kubelet's."""
 
-    def events(self, obj: Node, seen: ObservedHealth, move: RepairMove) -> Sequence[Note]:
+    def events(self, obj: Node, seen: ObservedNodeHealth, move: RepairMove) -> Sequence[Note]:
         if isinstance(move, Wait) and move.reason == RepairReason.NODE_REPAIR_BLOCKED:
             return (Note(move.reason, move.message, "Warning"),)
         if isinstance(move, RepairNode):

@@ -36,7 +36,7 @@ POLICIES = (RepairPolicy("Ready", "False", 900.0), RepairPolicy("Ready", "Unknow
 
 
 @dataclass(frozen=True, slots=True)
-class ObservedHealth:
+class ObservedNodeHealth:
     """A node, its claim, and the nodes of its pool."""
 
     now: datetime
@@ -56,7 +56,9 @@ class RepairNode:
 RepairMove = RepairNode | Wait | Done
 
 
-def plan_repair(node: Node, seen: ObservedHealth, policies: tuple[RepairPolicy, ...]) -> RepairMove:
+def plan_repair(
+    node: Node, seen: ObservedNodeHealth, policies: tuple[RepairPolicy, ...]
+) -> RepairMove:
     """Replace the node, or wait until it has been unhealthy for long enough."""
     claim = seen.claim
     if claim is None or claim.metadata.deletion_timestamp is not None:

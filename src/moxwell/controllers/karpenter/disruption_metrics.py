@@ -1,0 +1,89 @@
+"""Metrics of voluntary disruption under Karpenter's names."""
+
+from collections.abc import Iterable, Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+_HOW = ("decision", "reason", "consolidation_type")
+_SECONDS = (0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60)
+
+
+class DisruptionMetrics:
+    """What the disruption loop decides; one object per registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        how = _HOW
+        self._decisions = Counter(
+            "karpenter_voluntary_disruption_decisions",
+            "Decisions that were carried out",
+            how,
+            registry=registry,
+        )
+        self._by_pool = Counter(
+            "karpenter_voluntary_disruption_decisions_by_nodepool",
+            "Decisions that were carried out, by node pool",
+            ("nodepool", *how),
+            registry=registry,
+        )
+        self._failures = Counter(
+            "karpenter_voluntary_disruption_queue_failures",
+            "Commands that were undone",
+            how,
+            registry=registry,
+        )
+        self._add_observations(registry)
+
+    def _add_observations(self, registry: CollectorRegistry) -> None:
+        self._rejected = Counter(
+            "karpenter_voluntary_disruption_failed_validations",
+            "Nodes that were selected for disruption and failed the validation",
+            ("consolidation_type",),
+            registry=registry,
+        )
+        self._duration = Histogram(
+            "karpenter_voluntary_disruption_decision_evaluation_duration_seconds",
+            "Duration of a decision about disruption",
+            ("reason", "consolidation_type"),
+            registry=registry,
+            buckets=_SECONDS,
+        )
+        self._eligible = Gauge(
+            "karpenter_voluntary_disruption_eligible_nodes",
+            "Nodes that nothing keeps from being disrupted",
+            ("reason",),
+            registry=registry,
+        )
+        self._allowed = Gauge(
+            "karpenter_nodepools_allowed_disruptions",
+            "Nodes of a pool that may be disrupted at the same time",
+            ("nodepool", "reason"),
+            registry=registry,
+        )
+
+    def command_started(
+        self, pools: Iterable[str], decision: str, reason: str, consolidation_type: str
+    ) -> None:
+        """A command is carried out."""
+        how = (decision, reason.lower(), consolidation_type)
+        self._decisions.labels(*how).inc()
+        for pool in sorted(set(pools)):
+            self._by_pool.labels(pool, *how).inc()
+
+    def command_undone(self, decision: str, reason: str, consolidation_type: str) -> None:
+        """A command failed."""
+        self._failures.labels(decision, reason.lower(), consolidation_type).inc()
+
+    def rejected(self, consolidation_type: str, nodes: int) -> None:
+        """A command did not hold until it was checked again."""
+        self._rejected.labels(consolidation_type).inc(nodes)
+
+    def decided(self, seconds: float, reason: str, consolidation_type: str) -> None:
+        """A decision took this long; the labels are empty if nothing was to be done."""
+        self._duration.labels(reason.lower(), consolidation_type).observe(seconds)
+
+    def observed(self, eligible: Mapping[str, int], allowed: Mapping[tuple[str, str], int]) -> None:
+        """The eligible nodes by reason, and what budgets allow by pool and reason."""
+        for reason, nodes in eligible.items():
+            self._eligible.labels(reason.lower()).set(nodes)
+        for (pool, reason), nodes in allowed.items():
+            self._allowed.labels(pool, reason).set(nodes)
