@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from aiohttp import web
@@ -26,6 +25,7 @@ from moxwell.app import embedded_api
 from moxwell.app.lab_process import LabConfig, LabProcess
 from moxwell.app.launch_options import LaunchOptions
 from moxwell.app.state_dir import InstanceInfo, StateDir
+from moxwell.app.tenant_autoscaler import TenantAutoscaler
 from moxwell.app.tenant_storage import TenantStorage
 from moxwell.atomic_file import write_private
 from moxwell.clock import Clock
@@ -34,6 +34,7 @@ from moxwell.controllers.cloud.setup import add_cloud
 from moxwell.controllers.infra.policy import InfraPolicy
 from moxwell.controllers.infra.region_registry import RegionRegistry
 from moxwell.controllers.infra.setup import Infra, add_infra
+from moxwell.controllers.karpenter.proxmox.setup import management_side
 from moxwell.controllers.tenancy.cluster.controller import TenantClusterReconciler
 from moxwell.controllers.tenancy.cluster.defaults import Defaults
 from moxwell.controllers.tenancy.tenant.controller import TenantReconciler
@@ -111,18 +112,16 @@ class Instance:
         runtime = assemble(store, clock, _settings(state))
         regions = Regions(configs, clock, effects=_effects(stack, state, clock))
         export_writes(runtime.metrics.registry, regions.effects)
-        planes = await _open_control_planes(state, clock, options, regions)
-        infra = add_infra(
-            runtime,
-            clock,
-            regions,
-            Reservations(),
-            registry=RegionRegistry(regions, configs),
-            policy=InfraPolicy.parse(_config_text(options)),
-        )
-        defaults = partial(
-            instance_defaults.defaults, regions, lab=lab is not None, version=planes.version
-        )
+
+        def defaults() -> Defaults:
+            return instance_defaults.defaults(regions, lab=lab is not None, version=planes.version)
+
+        held, known = Reservations(), RegionRegistry(regions, configs)
+        side = management_side(runtime, clock, regions, known, held)
+        autoscaler = TenantAutoscaler(side, clock, defaults)
+        planes = await _open_control_planes(state, clock, options, regions, autoscaler)
+        policy = InfraPolicy.parse(_config_text(options))
+        infra = add_infra(runtime, clock, regions, held, registry=known, policy=policy)
         planner = _add_tenancy(runtime, defaults, regions, infra)
         _add_cluster_api(runtime, clock, planes)
         change_log = ChangeLog(clock.now())
@@ -229,15 +228,22 @@ async def _serve_api(
 
 
 async def _open_control_planes(
-    state: StateDir, clock: Clock, options: LaunchOptions, regions: Regions
+    state: StateDir,
+    clock: Clock,
+    options: LaunchOptions,
+    regions: Regions,
+    autoscaler: TenantAutoscaler,
 ) -> HostedControlPlanes:
-    """Each tenant gets the cloud controllers and the CSI sidecars; they run in this process."""
+    """
+    Each tenant gets cloud controllers, CSI sidecars and the autoscaler; they run in this process.
+    """
     record = MemoryJournal(state.folder / "csi-record.json")
     storage = TenantStorage(regions, clock, record, parse_by_cluster(_config_text(options)))
 
     def extend(tenant: Runtime, key: Key) -> None:
         add_cloud(tenant, clock, regions.scope(str(key)), Features())
         storage.add(tenant, key, binding=False)
+        autoscaler.add(tenant, key)
 
     return await open_control_planes(
         state.control_planes,

@@ -12,6 +12,7 @@ from moxwell.api.kinds import Resource
 from moxwell.cli import connect
 from moxwell.cli.output import Progress
 from moxwell.clock import SystemClock
+from moxwell.controllers.karpenter.default_pool import ANNOTATION
 from moxwell.errors import Conflict, MoxwellError, Retryable, Unreachable
 from moxwell.kube.client import Kube
 
@@ -49,8 +50,15 @@ async def ensure(instance: str, progress: Progress, *, seconds: int) -> None:
         await create_namespace(kube, NAMESPACE)
         if await kube.find(Kubernetes, NAME, NAMESPACE) is None:
             with suppress(Conflict):  # another `moxwell up` created it
-                await kube.create(manifest(NAME, NAMESPACE, 3), Kubernetes.resource)
+                await kube.create(demo_manifest(), Kubernetes.resource)
         await wait_ready(kube, NAME, NAMESPACE, progress, seconds=seconds)
+
+
+def demo_manifest() -> dict[str, Any]:
+    """The demo cluster: three nodes, and up to three more of the autoscaler."""
+    body = manifest(NAME, NAMESPACE, 3)
+    body["metadata"]["annotations"] = {ANNOTATION: "3"}
+    return body
 
 
 def manifest(name: str, namespace: str, nodes: int, **spec: Any) -> dict[str, Any]:

@@ -16,6 +16,7 @@ _EPHEMERAL = frozenset(
         ("node.kubernetes.io/unreachable", "NoSchedule"),
         ("node.cloudprovider.kubernetes.io/uninitialized", "NoSchedule"),
         ("karpenter.sh/unregistered", "NoExecute"),
+        ("node.cluster.x-k8s.io/uninitialized", "NoSchedule"),  # of Cluster API, until it syncs
     }
 )
 _EPHEMERAL_PREFIX = "readiness.k8s.io/"

@@ -7,6 +7,8 @@ from moxwell.api.karpenter.nodepools import NodePool
 from moxwell.api.karpenter.proxmox import ProxmoxNodeClass
 from moxwell.clock import Clock
 from moxwell.controllers.karpenter.claim.setup import ClaimSettings, add_claims
+from moxwell.controllers.karpenter.disruption.controller import DisruptionSettings
+from moxwell.controllers.karpenter.disruption.setup import add_disruption
 from moxwell.controllers.karpenter.nodepool import controller as nodepool
 from moxwell.controllers.karpenter.provider import MachineProvider
 from moxwell.controllers.karpenter.provisioning import controller as provisioning
@@ -27,6 +29,7 @@ class AutoscalerSettings:
 
     provisioning: ProvisioningSettings = field(default_factory=ProvisioningSettings)
     claims: ClaimSettings = field(default_factory=ClaimSettings)
+    disruption: DisruptionSettings = field(default_factory=DisruptionSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,7 @@ def add_autoscaler(
     provider: MachineProvider,
     settings: AutoscalerSettings | None = None,
 ) -> Autoscaler:
-    """Add provisioning, node pools and the life of node claims to a runtime."""
+    """Add provisioning, node pools, the life of node claims and disruption to a runtime."""
     given = settings or AutoscalerSettings()
     manager = runtime.manager
     for kind in (NodePool, NodeClaim, ProxmoxNodeClass):
@@ -57,5 +60,6 @@ def add_autoscaler(
         runtime.kube, state, clock, manager.recorder, metrics, given.provisioning
     )
     manager.add_loop(provisioning.NAME, provisioner.run, shard="")
-    add_claims(runtime, clock, provider, given.claims)
+    claims = add_claims(runtime, clock, provider, given.claims)
+    add_disruption(runtime, clock, state, claims, metrics, given.disruption)
     return Autoscaler(state, provisioner)

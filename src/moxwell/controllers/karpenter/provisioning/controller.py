@@ -2,8 +2,8 @@
 ``karpenter.provisioner``: the loop that batches pending pods and creates node claims for them.
 
 It is no reconciler of one kind, because one decision concerns all pending pods at once. A pass
-reads the caches, decides in a thread (the decision is pure) and creates the node claims. A
-node claim records its pods, so that a pass after a restart knows which pods wait for it.
+reads the caches, decides (a pure function) and creates the node claims. A node claim records its
+pods, so that a pass after a restart knows which pods wait for it.
 """
 
 import asyncio
@@ -38,6 +38,7 @@ from moxwell.scheduling.well_known_labels import NODE_POOL
 NAME = "karpenter.provisioner"
 PROVISIONED = "provisioned"
 RECHECK_SECONDS = 10.0
+PODS_IN_LOOP = 50  # a decision about more pods is made in a thread
 log = structlog.get_logger(__name__)
 
 
@@ -88,7 +89,10 @@ class Provisioner:
             return None
         began = self._clock.monotonic()
         given = self._settings
-        plan = await asyncio.to_thread(plan_provisioning, view, given.mode, given.options)
+        if len(view.pending) > PODS_IN_LOOP:
+            plan = await asyncio.to_thread(plan_provisioning, view, given.mode, given.options)
+        else:
+            plan = plan_provisioning(view, given.mode, given.options)
         self._metrics.pass_finished(
             self._clock.monotonic() - began,
             plan.unschedulable,

@@ -78,6 +78,14 @@ def machine_spec(app: Kubernetes, group: NodeGroup, size: NodeSize, defaults: De
     return spec
 
 
+def autoscaled_machine_spec(app: Kubernetes, defaults: Defaults) -> Json:
+    """The fields that machines of the autoscaler share with the first node group."""
+    group = next(iter(app.spec.groups), NodeGroup(name="autoscaled"))
+    spec = machine_spec(app, group, size_of(group), defaults)
+    shared = ("network", "firewallGroups", "storage", "full", "spread")
+    return {name: spec[name] for name in shared if name in spec}
+
+
 def _selectable_zones(app: Kubernetes, group: NodeGroup, defaults: Defaults) -> list[str]:
     """The zones by name, unless it is one (then a failure domain names it) or all of them."""
     zones = [zone.name for zone in zones_of(app, group, defaults)]

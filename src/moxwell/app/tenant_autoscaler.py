@@ -1,0 +1,98 @@
+"""
+Run the autoscaler for tenant clusters in this process, with a client of each tenant's API.
+
+Node pools, node claims and node classes are objects of the tenant; machines are objects of the
+management cluster. A tenant gets the CRDs, but no Proxmox credentials.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from moxwell.api import registry
+from moxwell.api.cozystack import Kubernetes
+from moxwell.api.kinds import Resource
+from moxwell.app.embedded_api import CRDS
+from moxwell.clock import Clock
+from moxwell.controllers.karpenter.default_pool import default_objects, node_limit
+from moxwell.controllers.karpenter.proxmox.scope import MachineDefaults
+from moxwell.controllers.karpenter.proxmox.setup import ManagementSide, add_provider
+from moxwell.controllers.karpenter.setup import AutoscalerSettings, add_autoscaler
+from moxwell.controllers.tenancy.cluster.defaults import Defaults, version_of
+from moxwell.controllers.tenancy.cluster.node_groups import autoscaled_machine_spec
+from moxwell.controllers.tenancy.cluster.see import NAMESPACES, defaults_in
+from moxwell.kube.client import Kube
+from moxwell.kube.errors import AlreadyExists
+from moxwell.runtime.cache import Cache
+from moxwell.runtime.key import Key
+from moxwell.runtime.manager import Runtime
+
+INSTALL = "karpenter.install"
+CHECK_SECONDS = 60.0
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
+DONE = "moxwell-default-node-pool"  # the ConfigMap that records the creation
+
+
+class TenantAutoscaler:
+    """Adds the autoscaler to tenant runtimes; one object per process."""
+
+    def __init__(
+        self,
+        side: ManagementSide,
+        clock: Clock,
+        defaults: Callable[[], Defaults],
+        settings: AutoscalerSettings | None = None,
+    ) -> None:
+        """``defaults`` are those of tenant clusters."""
+        self._side, self._clock, self._defaults = side, clock, defaults
+        self._settings = settings
+        caches = side.runtime.manager.caches
+        self._apps: Cache[Kubernetes] = caches.of(Kubernetes)
+        self._namespaces: Cache[Any] = caches.of(NAMESPACES)
+
+    def add(self, tenant: Runtime, cluster: Key) -> None:
+        """Add the provider, the autoscaler and the installation of the CRDs."""
+        provider = add_provider(
+            self._side, tenant, cluster, defaults=lambda: self.machine_defaults(cluster)
+        )
+        add_autoscaler(tenant, self._clock, provider, self._settings)
+        tenant.manager.add_loop(INSTALL, lambda: self._install(tenant.kube, cluster), shard="")
+
+    def machine_defaults(self, cluster: Key) -> MachineDefaults:
+        """What the tenant's node groups have too: network, firewall group, storage, version."""
+        app = self._apps.find(cluster)
+        if app is None:
+            return MachineDefaults()
+        own = self._own_defaults(cluster.namespace)
+        return MachineDefaults(autoscaled_machine_spec(app, own), version_of(app, own))
+
+    def _own_defaults(self, namespace: str) -> Defaults:
+        found = self._namespaces.find(Key("", namespace))
+        return defaults_in((found or {}).get("metadata") or {}, self._defaults())
+
+    async def _install(self, kube: Kube, cluster: Key) -> None:
+        """Install the CRDs, then the default node pool once the cluster asks for it."""
+        for crd in registry.make_karpenter_crds():
+            await kube.apply(crd, CRDS, force=True)
+        while not await self._has_default_pool(kube, cluster):
+            await self._clock.sleep(CHECK_SECONDS)
+
+    async def _has_default_pool(self, kube: Kube, cluster: Key) -> bool:
+        """Create the default node pool; once, so that a user can delete it."""
+        app = self._apps.find(cluster)
+        limit = node_limit(dict(app.metadata.annotations)) if app is not None else None
+        if app is None or limit is None:
+            return False
+        if await kube.find(CONFIG_MAPS, DONE, "kube-system") is not None:
+            return True
+        version = version_of(app, self._own_defaults(cluster.namespace))
+        for body, resource in (*default_objects(version, limit), (_done(), CONFIG_MAPS)):
+            try:
+                await kube.create(body, resource)
+            except AlreadyExists:
+                continue
+        return True
+
+
+def _done() -> dict[str, Any]:
+    meta = {"name": DONE, "namespace": "kube-system"}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"created": "true"}}
