@@ -59,6 +59,16 @@ bench: dev envtest ## measure ratios against peers in one run (only="bench/pve.p
 	@set -e; for each in $(or $(only),$(shell grep -l '^Run: ``python bench/' bench/*.py)); do \
 	  echo "== $$each"; PYTHONPATH=tools:tests/conformance:bench nice $(BIN)/python $$each; done
 
+REAL := etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kubelet kubeadm
+
+real: dev ## run a genuine node (cloud-init, containerd, kubelet) behind the simulated Proxmox; needs root
+	@PYTHONPATH=tools $(BIN)/python -m envtest $(REAL)
+	@PYTHONPATH=tools $(BIN)/python -m realnode.template
+	@MOXWELL_REAL=1 unshare --net --pid --fork --kill-child --mount-proc $(BIN)/pytest tests/real $(ARGS)
+
+peers: dev envtest ## compare with CAPMOX, proxmox-csi, proxmox-ccm and karpenter-provider-proxmox
+	@PYTHONPATH=tools:tests:bench nice $(BIN)/python -m peers $(ARGS)
+
 LOCK := uv pip compile pyproject.toml --universal --generate-hashes --no-emit-index-url --no-annotate --quiet --custom-compile-command "make lock"
 
 lock: ## resolve the dependencies and write the lock files with hashes (needs uv)
@@ -86,4 +96,4 @@ sbom: dev ## write the CycloneDX bill of materials of the locked dependencies to
 	  --output-reproducible --of JSON -o dist/moxwell.cdx.json
 	@echo dist/moxwell.cdx.json
 
-.PHONY: lock wheel image chart sbom help install dev up down status lint envtest test unit bench
+.PHONY: lock wheel image chart sbom help install dev up down status lint envtest test unit bench real peers

@@ -1,0 +1,54 @@
+"""The figures and the report of ``make peers``."""
+
+import os
+
+import pytest
+from peers.figures import Exchange, Phase, Run, cpu_seconds, peak_mib
+from peers.report import report
+
+CONFIG = Exchange("GET", "/nodes/pve1/qemu/100/config", 200)
+
+
+@pytest.mark.parametrize(
+    "method, path, want",
+    [
+        ("GET", "/cluster/resources", "GET /cluster/resources"),
+        ("GET", "/nodes/pve1/qemu/100/config", "GET /nodes/{node}/qemu/{id}/config"),
+        ("GET", "/nodes/a/tasks/UPID:a:1/status", "GET /nodes/{node}/tasks/{id}/status"),
+        ("PUT", "/nodes/a/storage/s/content/s:1/x", "PUT /nodes/{node}/storage/s/content/{volume}"),
+        ("POST", "/nodes/a/storage/s/content", "POST /nodes/{node}/storage/s/content"),
+    ],
+)  # fmt: skip
+def test_an_operation_has_no_names(method: str, path: str, want: str) -> None:
+    assert Exchange(method, path, 200).operation == want
+
+
+def run_of(*exchanges: Exchange) -> Run:
+    return Run("nodes", "ccm", [Phase("create 2", 2, 3.0, exchanges, 0.5)], 61.0)
+
+
+def test_a_row_counts_requests_writes_and_errors() -> None:
+    refused = Exchange("POST", "/nodes/pve1/qemu/100/config", 500)
+    text = report([run_of(CONFIG, CONFIG, refused)])
+    assert "| nodes | ccm | create 2 | 3 | 1.5 | 1 | 3.0 | 0.50 | 61 | 1 × 500 |" in text
+    assert "2 GET /nodes/{node}/qemu/{id}/config" in text
+    assert "left behind: nothing" in text
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_only_methods_of_the_simulated_version_can_be_missing(exists: bool) -> None:
+    run = run_of(Exchange("GET", "/cluster/ha/rules", 501, exists))
+    assert run.unimplemented == (("GET /cluster/ha/rules",) if exists else ())
+
+
+def test_leftovers_and_repeated_calls_are_named() -> None:
+    run = run_of(CONFIG)
+    run.leftovers, run.repeated_calls = ("north: guest 100",), 3
+    text = report([run])
+    assert "left behind: north: guest 100" in text
+    assert "3 calls had to be repeated" in text
+
+
+def test_usage_of_this_process() -> None:
+    assert cpu_seconds(os.getpid()) > 0
+    assert peak_mib(os.getpid()) > 1
