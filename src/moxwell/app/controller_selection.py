@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from moxwell.controllers.cloud.setup import LOOPS
 from moxwell.errors import Invalid
 
-GROUPS = ("infra", "tenancy")
+GROUPS = ("infra", "tenancy", "karpenter")
 CLOUD: dict[str, tuple[str, ...]] = {
     "*": LOOPS,
     "cloud": LOOPS,

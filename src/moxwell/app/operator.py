@@ -27,6 +27,8 @@ from moxwell.controllers.cloud.setup import CloudIntervals, add_cloud
 from moxwell.controllers.infra.policy import InfraPolicy
 from moxwell.controllers.infra.region_registry import RegionRegistry
 from moxwell.controllers.infra.setup import add_infra
+from moxwell.controllers.karpenter.proxmox.setup import add_provider, management_side
+from moxwell.controllers.karpenter.setup import add_autoscaler
 from moxwell.controllers.tenancy.cluster.controller import TenantClusterReconciler
 from moxwell.controllers.tenancy.tenant.controller import TenantReconciler
 from moxwell.errors import Invalid
@@ -39,6 +41,7 @@ from moxwell.pve.regions import Regions
 from moxwell.pve.reservations import Reservations
 from moxwell.pve.write_metrics import export_writes
 from moxwell.runtime.fence import FencedTransport
+from moxwell.runtime.key import Key
 from moxwell.runtime.manager import Runtime, assemble
 from moxwell.runtime.reconciler import Controller
 from moxwell.runtime.settings import ManagerSettings
@@ -61,6 +64,7 @@ class OperatorOptions:
     context: str = ""
     dry_run: bool = False  # refuse every write to Proxmox
     intervals: CloudIntervals = field(default_factory=CloudIntervals)
+    scaled_cluster: str = ""  # NAMESPACE/NAME of the Cluster object of the cluster it runs in
     service: str = "moxwell-webhook-service"
     validating: str = "moxwell-validating-webhook-configuration"
 
@@ -68,6 +72,7 @@ class OperatorOptions:
 def check(options: OperatorOptions) -> None:
     """Refuse options that cannot work, before anything starts."""
     regions = load(options)
+    _scaled_cluster(options)
     InfraPolicy.parse(_text(options))
     balancer = cloud.parse(_text(options)).load_balancer
     names = {region.region for region in regions}
@@ -76,6 +81,19 @@ def check(options: OperatorOptions) -> None:
         raise Invalid(
             f"features.load_balancer.region must name the region of the vnet, one of {known}"
         )
+
+
+def _scaled_cluster(options: OperatorOptions) -> Key | None:
+    """The cluster that the karpenter controllers scale; None if they do not run."""
+    if "karpenter" not in controller_selection.choose(options.controllers).groups:
+        return None
+    namespace, slash, name = options.scaled_cluster.partition("/")
+    if not (namespace and slash and name) or "/" in name:
+        raise Invalid(
+            "the karpenter controllers need --scaled-cluster NAMESPACE/NAME: the Cluster object of "
+            "the cluster that is scaled"
+        )
+    return Key(namespace, name)
 
 
 def load(options: OperatorOptions) -> tuple[config.RegionConfig, ...]:
@@ -143,15 +161,13 @@ def compose(
 ) -> None:
     """Add the selected controllers and the webhooks."""
     chosen = controller_selection.choose(options.controllers)
+    held = Reservations()
     if "infra" in chosen.groups:
-        add_infra(
-            runtime,
-            clock,
-            regions,
-            Reservations(),
-            registry=registry,
-            policy=InfraPolicy.parse(_text(options)),
-        )
+        policy = InfraPolicy.parse(_text(options))
+        add_infra(runtime, clock, regions, held, registry=registry, policy=policy)
+    if (scaled := _scaled_cluster(options)) is not None:
+        side = management_side(runtime, clock, regions, registry, held)
+        add_autoscaler(runtime, clock, add_provider(side, runtime, scaled, trusted=True))
     if chosen.loops:
         features = cloud.parse(_text(options))
         add_cloud(

@@ -34,9 +34,17 @@ class OperatorFlags:
         str,
         typer.Option(
             "--controllers",
-            help="Comma-separated list of infra, tenancy, cloud (or cloud-node, "
+            help="Comma-separated list of infra, tenancy, karpenter, cloud (or cloud-node, "
             "cloud-node-lifecycle, service). Default: infra,tenancy, or cloud with "
             "--cloud-provider.",
+        ),
+    ] = ""
+    scaled_cluster: Annotated[
+        str,
+        typer.Option(
+            "--scaled-cluster",
+            help="NAMESPACE/NAME of the Cluster object of the cluster that karpenter scales: the "
+            "one it runs in.",
         ),
     ] = ""
     kubeconfig: Annotated[
@@ -154,6 +162,7 @@ def _options(flags: OperatorFlags) -> "OperatorOptions":
         config=flags.config,
         settings=_settings(flags, only_cloud=only_cloud),
         controllers=names,
+        scaled_cluster=flags.scaled_cluster,
         kubeconfig=flags.kubeconfig,
         context=flags.context,
         dry_run=flags.dry_run,

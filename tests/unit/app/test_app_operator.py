@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from moxwell.app.operator import OperatorOptions
 from moxwell.controllers.infra.region_registry import RegionRegistry
 from moxwell.errors import Invalid
 from moxwell.pve.regions import Regions
+from moxwell.runtime.manager import assemble
 from moxwell.runtime.settings import ManagerSettings
+from moxwell.testing.cached_worlds import open_store
 from moxwell.testing.loop import LoopClock, run_virtual
 from moxwell.testing.scripted_transport import ScriptedTransport
 
@@ -19,6 +22,7 @@ ONE = """clusters:
 - {url: "https://h:8006", region: r, token_id: "u@pve!t", token_secret: s}
 """
 MACHINES, CLOUD = ("infra", "tenancy"), ("infra", "cloud")
+SCALING = ("infra", "karpenter")
 
 
 def options(
@@ -58,6 +62,7 @@ def test_machines_need_no_configured_region(tmp_path: Path, text: str, regions: 
         pytest.param("clustres: []", MACHINES, "clustres", id="a slip of the pen"),
         pytest.param("- x", MACHINES, "mapping", id="no mapping"),
         pytest.param(None, MACHINES, "cannot read", id="a file that was named and is missing"),
+        pytest.param(ONE, SCALING, "--scaled-cluster", id="nobody said which cluster is scaled"),
     ],
 )
 def test_what_cannot_work_is_refused(
@@ -97,3 +102,26 @@ def test_regions_come_with_the_file_and_stay_when_it_is_emptied(tmp_path: Path) 
             await reading
 
     run_virtual(main())
+
+
+@pytest.mark.parametrize("cluster", ["", "c", "/c", "default/", "default/c/d"])
+def test_the_scaled_cluster_is_a_namespace_and_a_name(tmp_path: Path, cluster: str) -> None:
+    asked = replace(options(tmp_path / "config.yaml", ONE, SCALING), scaled_cluster=cluster)
+    with pytest.raises(Invalid, match="NAMESPACE/NAME"):
+        operator.check(asked)
+
+
+def test_the_autoscaler_runs_beside_the_machines(tmp_path: Path) -> None:
+    asked = replace(options(tmp_path / "config.yaml", ONE, SCALING), scaled_cluster="default/c")
+    operator.check(asked)
+
+    async def story() -> None:
+        clock = LoopClock()
+        runtime = assemble(open_store(clock), clock, asked.settings)
+        configs = operator.load(asked)
+        regions = Regions(configs, clock, connect=lambda c: ScriptedTransport(lambda *_: []))
+        operator.compose(runtime, clock, regions, RegionRegistry(regions, configs), asked)
+        for name in ("infra.machine", "karpenter.nodepool", "karpenter.claim"):
+            assert runtime.manager.worker(name) is not None
+
+    run_virtual(story())
