@@ -8,13 +8,14 @@ from typing import Annotated, Any
 import typer
 
 from moxwell.api.capi.machinesets import MachineDeployment
-from moxwell.api.cozystack import Kubernetes
+from moxwell.api.cozystack import Kubernetes, NodeGroup
 from moxwell.api.kinds import Resource
 from moxwell.atomic_file import write_private
 from moxwell.cli import cluster_rows, connect, demo, plan
 from moxwell.cli.connect import DEFAULT_NAME, Format, Name, Namespace
 from moxwell.cli.output import Output, Progress, show
 from moxwell.clock import SystemClock
+from moxwell.controllers.tenancy.cluster import instance_types, upgrades
 from moxwell.errors import Conflict, Invalid, Missing, Terminal
 from moxwell.kube.client import Kube
 from moxwell.kube.errors import NotFound
@@ -44,6 +45,7 @@ def create(
     output: Format = Output.TABLE,
 ) -> None:
     """Create a cluster."""
+    _check_new(size, version)
     spec: dict[str, Any] = {
         "nodeGroups": [{"name": "md0", "replicas": nodes, "instanceType": size}],
     }
@@ -68,6 +70,13 @@ def create(
             await _wait(kube, cluster, namespace, wait)
 
     asyncio.run(run())
+
+
+def _check_new(size: str, version: str) -> None:
+    """Refuse an unknown instance type, and a version that is none."""
+    instance_types.size_of(NodeGroup(instance_type=size))
+    if version:
+        upgrades.check_upgrade("", version, rolling=False)
 
 
 async def _wait(kube: Kube, cluster: str, namespace: str, wait: bool) -> None:
@@ -134,6 +143,7 @@ def upgrade(
     async def run() -> Json | None:
         async with connect.kube(name) as kube:
             found = await _get(kube, cluster, namespace)
+            await _check_upgrade(kube, found, version)
             if planned:
                 return await _after_change(kube, found, {"version": version})
             await _put(kube, found, {"version": version})
@@ -142,6 +152,14 @@ def upgrade(
             return None
 
     _show_plan(name, asyncio.run(run()), output)
+
+
+async def _check_upgrade(kube: Kube, found: Kubernetes, version: str) -> None:
+    """Refuse a version that cannot follow the one that runs."""
+    labels, running = {"cluster.x-k8s.io/cluster-name": found.name}, found.status.version
+    groups = (await kube.list(MachineDeployment, found.namespace, labels=labels)).items
+    rolling = bool(running) and not all(is_rolled(group, running) for group in groups)
+    upgrades.check_upgrade(running, version, rolling=rolling)
 
 
 async def _wait_rolled(kube: Kube, cluster: str, namespace: str, version: str) -> None:

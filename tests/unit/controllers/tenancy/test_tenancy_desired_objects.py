@@ -87,6 +87,15 @@ def test_an_unknown_instance_type_is_refused(name: str) -> None:
         size_of(NodeGroup(name="g", instance_type=name))
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("u1.meduim", "u1.medium"), ("U1.Large", "u1.large"), ("m1large", "m1.large")],
+)
+def test_the_nearest_instance_type_is_named(name: str, meant: str) -> None:
+    with pytest.raises(UnknownInstanceType, match=f"did you mean {meant}\\?"):
+        size_of(NodeGroup(name="g", instance_type=name))
+
+
 @given(st.sampled_from(["t1", "c1", "s1", "u1", "m1"]), st.sampled_from(["medium", "4xlarge"]))
 def test_series_differ_in_memory_only(series: str, size: str) -> None:
     found = size_of(NodeGroup(name="g", instance_type=f"{series}.{size}"))

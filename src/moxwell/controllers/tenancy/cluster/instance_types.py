@@ -1,5 +1,6 @@
 """Instance types such as ``u1.medium``: the series gives GiB per core, the size the cores. Pure."""
 
+import difflib
 from dataclasses import dataclass
 
 from moxwell.api import quantity
@@ -55,7 +56,14 @@ def _by_type(name: str) -> tuple[int, int]:
     if series not in SERIES or size not in SIZES:
         known = f"a series ({', '.join(SERIES)}) and a size ({', '.join(SIZES)})"
         raise UnknownInstanceType(
-            f"instance type {name!r} does not exist: use {known}, as in u1.medium"
+            f"instance type {name!r} does not exist{_nearest(name)}: use {known}, as in u1.medium"
         )
     cores = SIZES[size]
     return max(1, round(cores + 0.4999)), int(cores * SERIES[series] * 1024)
+
+
+def _nearest(name: str) -> str:
+    """A hint with the instance type that was probably meant; empty if none is near."""
+    every = [f"{series}.{size}" for series in SERIES for size in SIZES]
+    found = difflib.get_close_matches(name.lower(), every, n=1, cutoff=0.75)
+    return f" (did you mean {found[0]}?)" if found else ""
