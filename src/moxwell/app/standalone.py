@@ -128,6 +128,7 @@ class Instance:
         feed = _feed(state, clock, regions, runtime, planes, mode=_mode(lab))
         served = actions.make(runtime.kube, infra, regions, planner, clock=clock)
         served["verify"] = verify_action(runtime.kube, regions, clock)
+        served["explain-pod"] = autoscaler.explain
         dashboard = await _serve_dashboard(stack, state, change_log, served)
         if lab is not None:
             await instance_defaults.apply_lab_pools(runtime.kube, regions)

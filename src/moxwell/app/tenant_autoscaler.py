@@ -5,7 +5,7 @@ Node pools, node claims and node classes are objects of the tenant; machines are
 management cluster. A tenant gets the CRDs, but no Proxmox credentials.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from moxwell.api import registry
@@ -14,12 +14,14 @@ from moxwell.api.kinds import Resource
 from moxwell.app.embedded_api import CRDS
 from moxwell.clock import Clock
 from moxwell.controllers.karpenter.default_pool import default_objects, node_limit
+from moxwell.controllers.karpenter.provisioning.controller import Provisioner
 from moxwell.controllers.karpenter.proxmox.scope import MachineDefaults
 from moxwell.controllers.karpenter.proxmox.setup import ManagementSide, add_provider
 from moxwell.controllers.karpenter.setup import AutoscalerSettings, add_autoscaler
 from moxwell.controllers.tenancy.cluster.defaults import Defaults, version_of
 from moxwell.controllers.tenancy.cluster.node_groups import autoscaled_machine_spec
 from moxwell.controllers.tenancy.cluster.see import NAMESPACES, defaults_in
+from moxwell.errors import Invalid, Missing
 from moxwell.kube.client import Kube
 from moxwell.kube.errors import AlreadyExists
 from moxwell.runtime.cache import Cache
@@ -45,6 +47,7 @@ class TenantAutoscaler:
         """``defaults`` are those of tenant clusters."""
         self._side, self._clock, self._defaults = side, clock, defaults
         self._settings = settings
+        self._provisioners: dict[Key, Provisioner] = {}
         caches = side.runtime.manager.caches
         self._apps: Cache[Kubernetes] = caches.of(Kubernetes)
         self._namespaces: Cache[Any] = caches.of(NAMESPACES)
@@ -54,8 +57,18 @@ class TenantAutoscaler:
         provider = add_provider(
             self._side, tenant, cluster, defaults=lambda: self.machine_defaults(cluster)
         )
-        add_autoscaler(tenant, self._clock, provider, self._settings)
+        running = add_autoscaler(tenant, self._clock, provider, self._settings)
+        self._provisioners[cluster] = running.provisioner
         tenant.manager.add_loop(INSTALL, lambda: self._install(tenant.kube, cluster), shard="")
+
+    async def explain(self, query: Mapping[str, Any]) -> Any:
+        """The action of the daemon that explains a pod: ``cluster`` and ``pod`` are keys."""
+        cluster, pod = _key(query, "cluster"), _key(query, "pod")
+        provisioner = self._provisioners.get(cluster)
+        if provisioner is None:
+            raise Missing(f"no autoscaler runs for the cluster {cluster}")
+        found = await provisioner.explain(pod)
+        return {"sentence": found.sentence, "details": list(found.details)}
 
     def machine_defaults(self, cluster: Key) -> MachineDefaults:
         """What the tenant's node groups have too: network, firewall group, storage, version."""
@@ -91,6 +104,13 @@ class TenantAutoscaler:
             except AlreadyExists:
                 continue
         return True
+
+
+def _key(query: Mapping[str, Any], name: str) -> Key:
+    namespace, _, rest = str(query.get(name, "")).partition("/")
+    if not rest:
+        raise Invalid(f"the parameter {name}=NAMESPACE/NAME is missing")
+    return Key(namespace, rest)
 
 
 def _done() -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """
 ``moxwell explain``: conditions of a cluster or machine, its next steps, the reason for its host.
 
-The plan of a cluster and the hosts of a machine come from the daemon.
+The plan of a cluster, the hosts of a machine and the node of a pod come from the daemon.
 """
 
 import asyncio
@@ -35,16 +35,28 @@ class What(StrEnum):
 
     CLUSTER = "cluster"
     MACHINE = "machine"
+    POD = "pod"
 
 
 def explain(
-    what: Annotated[What, typer.Argument(help="cluster or machine.")],
-    called: Annotated[str, typer.Argument(metavar="NAME", help="Its name.")],
+    what: Annotated[What, typer.Argument(help="cluster, machine or pod.")],
+    called: Annotated[
+        str, typer.Argument(metavar="NAME", help="Its name; of a pod: [NAMESPACE/]NAME.")
+    ],
     namespace: Namespace = DEFAULT_NAMESPACE,
+    cluster: Annotated[
+        str, typer.Option("--cluster", help="The tenant cluster of a pod.")
+    ] = "demo",
     name: Name = DEFAULT_NAME,
     output: Format = Output.TABLE,
 ) -> None:
-    """Print its conditions, what happens next and, for a machine, how each host was judged."""
+    """
+    Print its conditions, what happens next and, for a machine, how each host was judged. For a pod:
+    which node the autoscaler makes for it, or why none.
+    """
+    if what is What.POD:
+        _show_pod(name, f"{namespace}/{cluster}", called, output)
+        return
     look = _cluster if what is What.CLUSTER else _machine
     found = asyncio.run(look(name, namespace, called))
     if what is What.MACHINE:
@@ -54,6 +66,10 @@ def explain(
     if output is not Output.TABLE:
         show_value(found, output)
         return
+    _show_state(what, called, found, output)
+
+
+def _show_state(what: What, called: str, found: Row, output: Output) -> None:
     typer.echo(f"{what} {called}: {found['state']}")
     if what is What.MACHINE:
         typer.echo(f"next: {found['next'] or 'nothing'}\n")
@@ -67,6 +83,17 @@ def explain(
         if found.get(title):
             typer.echo("")
             show(found[title], columns, output)
+
+
+def _show_pod(name: str, cluster: str, called: str, output: Output) -> None:
+    """What the autoscaler of a tenant cluster decides about a pod."""
+    pod = called if "/" in called else f"default/{called}"
+    found = ask(name, "explain-pod", cluster=cluster, pod=pod)
+    if output is not Output.TABLE:
+        show_value(found, output)
+        return
+    for line in (found["sentence"], *found["details"]):
+        typer.echo(line)
 
 
 def _show_cluster_plan(plan: Row) -> None:

@@ -10,6 +10,9 @@ class ProvisioningMetrics:
     """What the provisioner does; one object per registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        def gauge(name: str, help_: str, *labels: str) -> Gauge:
+            return Gauge(f"karpenter_{name}", help_, labels, registry=registry)
+
         self._created = Counter(
             "karpenter_nodeclaims_created",
             "Node claims that were created",
@@ -23,37 +26,17 @@ class ProvisioningMetrics:
             registry=registry,
             buckets=_SECONDS,
         )
-        self._unschedulable = Gauge(
-            "karpenter_scheduler_unschedulable_pods_count",
-            "Pods that no node pool can place",
-            ("controller",),
-            registry=registry,
+        self._unschedulable = gauge(
+            "scheduler_unschedulable_pods_count", "Pods that no node pool can place", "controller"
         )
-        self._ignored = Gauge(
-            "karpenter_scheduler_ignored_pods_count",
-            "Pods that are ignored because their constraints are invalid",
-            registry=registry,
+        self._ignored = gauge(
+            "scheduler_ignored_pods_count", "Pods that are ignored for invalid constraints"
         )
-        self._nodes = Gauge(
-            "karpenter_cluster_state_node_count", "Nodes of the cluster", registry=registry
-        )
-        self._synced = Gauge(
-            "karpenter_cluster_state_synced",
-            "Whether the state of the cluster is known",
-            registry=registry,
-        )
-        self._usage = Gauge(
-            "karpenter_nodepools_usage",
-            "Resources of the nodes of a pool",
-            ("nodepool", "resource_type"),
-            registry=registry,
-        )
-        self._limit = Gauge(
-            "karpenter_nodepools_limit",
-            "Limits of a node pool",
-            ("nodepool", "resource_type"),
-            registry=registry,
-        )
+        self._nodes = gauge("cluster_state_node_count", "Nodes of the cluster")
+        self._synced = gauge("cluster_state_synced", "Whether the state of the cluster is known")
+        pool = ("nodepool", "resource_type")
+        self._usage = gauge("nodepools_usage", "Resources of the nodes of a pool", *pool)
+        self._limit = gauge("nodepools_limit", "Limits of a node pool", *pool)
 
     def claim_created(self, pool: str, reason: str, *, relaxed: bool = False) -> None:
         """Count a node claim."""

@@ -1,5 +1,6 @@
 """Node pools: validation, hash, replicas, counters and registration health."""
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -8,12 +9,15 @@ import pytest
 from moxwell.api.karpenter.nodeclaims import NodeClaim
 from moxwell.api.karpenter.nodepools import NodePool
 from moxwell.controllers.karpenter.claim_template import VERSION, pool_hash
+from moxwell.controllers.karpenter.nodepool.controller import has_usable_type
 from moxwell.controllers.karpenter.nodepool.health import RegistrationHealth
 from moxwell.controllers.karpenter.nodepool.plan import ObservedPool, describe_pool, plan_pool
 from moxwell.controllers.karpenter.nodepool.validation import validation_errors
 from moxwell.controllers.karpenter.provider import NodeClassState
 from moxwell.runtime.move import Done
 from moxwell.runtime.writes import Create, Delete, Merge, Writes
+from moxwell.scheduling.packing.pods import pairs
+from moxwell.scheduling.requirements import LabelRequirement
 from moxwell.testing.machine_provider import default_types
 from moxwell.testing.node_claims import claim_object, pool_object
 
@@ -151,6 +155,24 @@ def test_counters_sum_the_nodes() -> None:
     assert status.resources["cpu"] == "6"
     assert status.resources["memory"] == "8Gi"
     assert status.resources["nodes"] == "1"
+
+
+@pytest.mark.parametrize(("family", "usable"), [("t1", True), ("x9", False)])
+def test_requirements_that_leave_no_type_are_found(family: str, usable: bool) -> None:
+    key = "karpenter.proxmox.sinextra.dev/instance-family"
+    types = tuple(
+        replace(
+            each,
+            requirements=(*each.requirements, LabelRequirement(key, False, frozenset({"t1"}))),
+            offerings=tuple(
+                replace(o, labels=pairs(dict(o.labels) | {key: "t1"})) for o in each.offerings
+            ),
+        )
+        for each in default_types()
+    )
+    wanted = pool(template={"requirements": [requirement(key, "In", family)]})
+    assert has_usable_type(wanted, types) is usable
+    assert has_usable_type(pool(), types)
 
 
 def test_two_failed_registrations_of_four_are_unhealthy() -> None:

@@ -13,12 +13,14 @@ from moxwell.controllers.karpenter.provisioning.batcher import Batcher
 from moxwell.controllers.karpenter.provisioning.plan import (
     PackingMode,
     ProvisioningPlan,
+    explain,
     plan_provisioning,
 )
 from moxwell.controllers.karpenter.state.intentions import recorded
+from moxwell.scheduling.packing.cluster import SolverOptions
 from moxwell.scheduling.well_known_labels import CAPACITY_TYPE, INSTANCE_TYPE
 from moxwell.testing.loop import LoopClock, run_virtual
-from support.karpenter_objects import claim, pod, pool, view
+from support.karpenter_objects import claim, node, pod, pool, view
 
 
 def decide(mode: PackingMode = PackingMode.OPTIMISE, **given: Any) -> ProvisioningPlan:
@@ -103,6 +105,26 @@ def test_pods_that_avoid_node_pools_get_no_event() -> None:
     avoiding = pod("a", spec={"affinity": {"nodeAffinity": required}})
     plan = decide(pools=[pool()], pods=[avoiding])
     assert plan == ProvisioningPlan()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("new", "default/new needs a new node of the node pool default: t1.4VCPU-8GB"),
+        ("huge", "default/huge has no node"),
+        ("held", "default/held waits for the node claim c-1."),
+        ("bound", "default/bound runs on the node n-1."),
+        ("missing", ""),
+    ],
+)
+def test_a_decision_explains_itself(name: str, text: str) -> None:
+    pods = [pod("new", cpu="3"), pod("huge", cpu="64"), pod("held"), pod("bound", node="n-1")]
+    seen = view(
+        pools=[pool()], claims=[claim("c-1", ("uid-held",))], nodes=[node("n-1")], pods=pods
+    )
+    found = explain(seen, "default", name, PackingMode.EXACT, SolverOptions())
+    assert (found.sentence if found else "").startswith(text)
+    assert bool(found) is bool(text)
 
 
 def test_a_batch_ends_when_no_pod_comes() -> None:

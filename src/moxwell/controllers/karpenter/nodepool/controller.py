@@ -22,7 +22,7 @@ from moxwell.controllers.karpenter.provisioning_metrics import ProvisioningMetri
 from moxwell.controllers.karpenter.state.nodes import JoinedNode, cluster_node, joined_nodes
 from moxwell.controllers.karpenter.state.objects import ScaledCluster
 from moxwell.controllers.karpenter.state.pods import owner_of
-from moxwell.controllers.karpenter.state.pools import provisioning_pool
+from moxwell.controllers.karpenter.state.pools import label_rules, provisioning_pool
 from moxwell.errors import MoxwellError
 from moxwell.kube.client import Kube
 from moxwell.kube.reader import Reader
@@ -116,7 +116,8 @@ class NodePoolReconciler(Reconciler[NodePool, ObservedPool, NodePoolMove, NodePo
 
 def has_usable_type(pool: NodePool, types: tuple[InstanceType, ...]) -> bool:
     """Whether the requirements of a pool leave an instance type with an available offering."""
-    return bool(Solver(ClusterSnapshot((provisioning_pool(pool, types),))).templates)
+    snapshot = ClusterSnapshot((provisioning_pool(pool, types),), rules=label_rules())
+    return bool(Solver(snapshot).templates)
 
 
 def _pool_of_claim(claim: NodeClaim) -> Iterable[Key]:

@@ -20,6 +20,7 @@ from moxwell.controllers.karpenter.provisioning.batcher import Batcher
 from moxwell.controllers.karpenter.provisioning.plan import (
     PackingMode,
     ProvisioningPlan,
+    explain,
     nominated_note,
     plan_provisioning,
 )
@@ -27,11 +28,14 @@ from moxwell.controllers.karpenter.provisioning_metrics import ProvisioningMetri
 from moxwell.controllers.karpenter.state.objects import PODS
 from moxwell.controllers.karpenter.state.pods import is_provisionable
 from moxwell.controllers.karpenter.state.snapshots import ClusterState
+from moxwell.errors import Missing
 from moxwell.kube.client import Kube
 from moxwell.kube.errors import AlreadyExists
 from moxwell.runtime.events import Recorder
+from moxwell.runtime.key import Key
 from moxwell.runtime.reconciler import Note
 from moxwell.scheduling.packing.cluster import SolverOptions
+from moxwell.scheduling.packing.explain import PodExplanation
 from moxwell.scheduling.packing.pods import PodDemand
 from moxwell.scheduling.well_known_labels import NODE_POOL
 
@@ -101,6 +105,14 @@ class Provisioner:
         )
         await self._perform(plan)
         return plan
+
+    async def explain(self, pod: Key) -> PodExplanation:
+        """What would be decided about a pod now, and why."""
+        given, view = self._settings, await self._state.view()
+        found = explain(view, pod.namespace, pod.name, given.mode, given.options)
+        if found is None:
+            raise Missing(f"the autoscaler knows no pod {pod} that runs or waits for a node")
+        return found
 
     async def _perform(self, plan: ProvisioningPlan) -> None:
         self._state.nominations.nominate(plan.nominated)

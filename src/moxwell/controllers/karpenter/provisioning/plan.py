@@ -11,7 +11,7 @@ from moxwell.controllers.karpenter.state.intentions import recorded
 from moxwell.controllers.karpenter.state.snapshots import ScaledClusterView
 from moxwell.runtime.reconciler import Note
 from moxwell.scheduling.packing.cluster import SolverOptions
-from moxwell.scheduling.packing.explain import nearest_type
+from moxwell.scheduling.packing.explain import PodExplanation, explain_pod, nearest_type
 from moxwell.scheduling.packing.failures import NoInstanceType, PodFailure
 from moxwell.scheduling.packing.optimise import optimised
 from moxwell.scheduling.packing.pods import PodDemand
@@ -91,6 +91,25 @@ def plan_provisioning(
         tuple(notes),
         sum(not f.is_deferred for f in result.failures.values()),
     )
+
+
+def explain(
+    view: ScaledClusterView, namespace: str, name: str, mode: PackingMode, options: SolverOptions
+) -> PodExplanation | None:
+    """What the autoscaler decides about a pod now; None if there is no such pod."""
+    key = f"{namespace}/{name}"
+    for each in view.ignored:
+        if each.pod.key == key:
+            return PodExplanation(f"{key} is ignored: {each.refusal}.")
+    pod = next((p for p in view.pending if p.key == key), None)
+    if pod is not None:
+        return explain_pod(pod, solve(view, mode, options))
+    placed = next((p for p in view.cluster.pods if p.key == key), None)
+    if placed is None:
+        return None
+    if placed.uid in view.expected:
+        return PodExplanation(f"{key} waits for the node claim {placed.node_name}.")
+    return PodExplanation(f"{key} runs on the node {placed.node_name}.")
 
 
 def _node_claim(view: ScaledClusterView, plan: PlannedClaim) -> NodeClaim:
