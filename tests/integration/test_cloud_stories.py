@@ -150,6 +150,26 @@ def test_a_new_node_costs_one_configuration() -> None:
     story(tell)
 
 
+def test_nodes_that_join_together_read_the_ha_groups_once() -> None:
+    async def tell() -> None:
+        async with world() as w:
+            names = [f"n{n}" for n in range(4)]
+            for n, name in enumerate(names):
+                w.add_guest(300 + n, name, f"10000000-0000-4000-8000-{n:012d}")
+            await w.stage.clock.sleep(60)
+            w.stage.fault("latency", path="/cluster/ha/.*", seconds=2.0)
+            w.stage.transport.sent.clear()
+            for n, name in enumerate(names):
+                await w.join(name, 300 + n)
+            for name in names:
+                await w.until(lambda name=name: w.initialized(name))
+            asked = Counter(path for _, path in w.stage.transport.sent)
+            assert asked["/cluster/ha/rules"] == 1
+            assert asked["/cluster/ha/resources"] == 1
+
+    story(tell)
+
+
 def test_a_node_that_does_not_report_costs_no_request_while_its_guest_exists() -> None:
     async def tell() -> None:
         async with joined() as w:

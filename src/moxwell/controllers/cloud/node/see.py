@@ -4,6 +4,7 @@ Read the guest of a node: inventory, configuration, guest agent, HA groups, atta
 An initialized node costs no request to Proxmox, unless its addresses come from the guest agent.
 """
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
@@ -36,6 +37,7 @@ class CloudNodeObserver:
         self._lookup, self._features, self._clock = lookup, features, clock
         self._models: dict[tuple[str, str], str] = {}
         self._groups: dict[str, tuple[float, HaGroups]] = {}
+        self._group_locks: dict[str, asyncio.Lock] = {}  # nodes that join together read once
         self._agents = AgentAddressCache(clock)
 
     async def see(self, node: Node, reader: Reader) -> ObservedCloudNode:
@@ -107,6 +109,10 @@ class CloudNodeObserver:
 
     async def _ha_groups(self, region: Region) -> HaGroups:
         """HA groups (Proxmox VE 8) or node affinity rules (9) by resource, cached for minutes."""
+        async with self._group_locks.setdefault(region.name, asyncio.Lock()):
+            return await self._cached_groups(region)
+
+    async def _cached_groups(self, region: Region) -> HaGroups:
         now = self._clock.monotonic()
         cached = self._groups.get(region.name)
         if cached is None or now - cached[0] > CACHE_TIME.total_seconds():
