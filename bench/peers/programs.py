@@ -10,7 +10,7 @@ from envtest.control_plane import ControlPlane
 from envtest.process import Process, wait_for
 from peers.proxmox import RecordedProxmox
 
-IDLE_SECONDS = 60.0
+IDLE_SECONDS = 30.0
 PATIENCE_SECONDS = 900.0
 
 

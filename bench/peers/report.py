@@ -50,6 +50,10 @@ def _row(run: Run, phase: Phase) -> str:
 def _remarks(run: Run) -> Iterator[str]:
     left = ", ".join(run.leftovers) or "nothing"
     yield f"- {run.scenario}, {run.program}: left behind: {left}."
+    failed = Counter((e.status, e.operation) for e in run.exchanges if e.status >= 400)
+    if failed:
+        listed = ", ".join(f"{n} × {status} {what}" for (status, what), n in sorted(failed.items()))
+        yield f"- {run.scenario}, {run.program}: errors: {listed}."
     if run.repeated_calls:
         yield f"- {run.scenario}, {run.program}: {run.repeated_calls} calls had to be repeated."
     if run.unimplemented:
