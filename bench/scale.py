@@ -16,6 +16,7 @@ import base64
 import contextlib
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -218,6 +219,7 @@ class Measured:
         return {
             "seconds to all ready": self.made.seconds,
             "CPU ms per node to make": self.made.cpu / nodes * 1000,
+            "CPU ms per node to make, less idle": self._above_idle() / nodes * 1000,
             "CPU ms per second idle, without nodes": empty,
             "CPU ms per node per second idle": (idle - empty) / nodes,
             "MB without nodes": before.memory / 1e6,
@@ -228,11 +230,20 @@ class Measured:
             "p99 ms of a request idle": self.calm.p99(),
         }
 
+    def _above_idle(self) -> float:
+        """CPU seconds of making beyond what the cluster without nodes and the probes use."""
+        return self.made.cpu - self.empty.share * self.made.seconds
+
 
 def commands(environ: dict[str, str]) -> dict[str, float]:
     """How long the user waits for an answer."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    status = moxwell(environ, "status")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return {
-        "seconds moxwell status": moxwell(environ, "status"),
+        "seconds moxwell status": status,
+        "CPU seconds moxwell status": cpu,
         "seconds moxwell get machines": moxwell(environ, "get", "machines", "-A"),
         "seconds kubectl get nodes": kubectl(environ),
         "seconds dashboard": dashboard(environ),
