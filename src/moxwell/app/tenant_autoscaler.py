@@ -59,7 +59,12 @@ class TenantAutoscaler:
         )
         running = add_autoscaler(tenant, self._clock, provider, self._settings)
         self._provisioners[cluster] = running.provisioner
+        tenant.manager.on_exit(lambda: self._forget(cluster, running.provisioner))
         tenant.manager.add_loop(INSTALL, lambda: self._install(tenant.kube, cluster), shard="")
+
+    def _forget(self, cluster: Key, provisioner: Provisioner) -> None:
+        if self._provisioners.get(cluster) is provisioner:
+            del self._provisioners[cluster]
 
     async def explain(self, query: Mapping[str, Any]) -> Any:
         """The action of the daemon that explains a pod: ``cluster`` and ``pod`` are keys."""

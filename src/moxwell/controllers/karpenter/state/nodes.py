@@ -18,12 +18,14 @@ from moxwell.api.kinds import as_dict
 from moxwell.controllers.karpenter.durations import seconds_or_never
 from moxwell.controllers.karpenter.state.pods import seconds_of
 from moxwell.controllers.karpenter.state.pools import taints_of
+from moxwell.errors import Invalid
 from moxwell.scheduling.disruption.cluster_state import DisruptionNode
 from moxwell.scheduling.packing.instance_types import InstanceType
 from moxwell.scheduling.packing.nodes import ClusterNode
 from moxwell.scheduling.packing.pod_parsing import label_pairs, pool_requirements
 from moxwell.scheduling.packing.pods import pairs
 from moxwell.scheduling.packing.rescheduling import DISRUPTED_TAINT
+from moxwell.scheduling.requirements import LabelRequirement
 from moxwell.scheduling.resource_lists import MILLI, NODES, offered
 from moxwell.scheduling.taints import expected_taints, same_taint
 from moxwell.scheduling.well_known_labels import HOSTNAME, INITIALIZED, INSTANCE_TYPE, REGISTERED
@@ -136,14 +138,21 @@ def claim_labels(claim: NodeClaim | None, types: TypesByName) -> dict[str, str]:
     """The labels of a node claim, with those that its requirements leave no choice about."""
     if claim is None:
         return {}
-    requirements = pool_requirements(as_dict(claim)["spec"].get("requirements") or ())
-    single = {r.key: r.only for r in requirements if r.only is not None}
+    single = {r.key: r.only for r in _requirements(claim) if r.only is not None}
     options = _options(claim, types)
     common = [{r.key: r.only for r in t.requirements if r.only is not None} for t in options]
     shared = (
         {k: v for k, v in common[0].items() if all(c.get(k) == v for c in common)} if common else {}
     )
     return shared | single | dict(claim.metadata.labels)
+
+
+def _requirements(claim: NodeClaim) -> tuple[LabelRequirement, ...]:
+    """The requirements of a claim; none if somebody wrote a claim with an invalid one."""
+    try:
+        return pool_requirements(as_dict(claim)["spec"].get("requirements") or ())
+    except Invalid:
+        return ()
 
 
 def _options(claim: NodeClaim, types: TypesByName) -> list[InstanceType]:
