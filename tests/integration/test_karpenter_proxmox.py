@@ -2,24 +2,35 @@
 
 import asyncio
 import base64
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from moxwell.api.capi.bootstrap import KubeadmConfig
 from moxwell.api.capi.core import Machine
 from moxwell.api.core.resources import Secret
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.karpenter.nodeclaims import NodeClaim
 from moxwell.api.karpenter.proxmox import ProxmoxNodeClass
 from moxwell.api.karpenter.proxmox_templates import ProxmoxUnmanagedTemplate
+from moxwell.api.requests import Handler, Request, Response
 from moxwell.controllers.karpenter.provider import InstanceState, LaunchFailure, NodeInstance
+from moxwell.controllers.karpenter.proxmox.provider import ProxmoxProvider
 from moxwell.embedded.controllermanager.resources import NODES
+from moxwell.kube.client import Kube
+from moxwell.kube.transport import ApiServerUnreachable
 from moxwell.scheduling.well_known_labels import INSTANCE_TYPE, REGION, ZONE
 from moxwell.testing.karpenter_environment import (
+    CLUSTER,
     MANIFEST,
     KarpenterEnvironment,
     karpenter_environment,
 )
 from moxwell.testing.loop import run_virtual
 from moxwell.testing.machine_provider import PROVIDER_CHECKS
+from moxwell.testing.two_regions import WORLD
 
 SHARED = (  # asked once for all guests of a region
     "/cluster/resources",
@@ -168,10 +179,50 @@ async def ten_at_once(env: KarpenterEnvironment) -> None:
     await until_gone(env, *claims)
 
 
+class LostAnswers:
+    """An API that executes writes, but loses the answer of the last of ``left``."""
+
+    def __init__(self, inner: Handler, left: int) -> None:
+        self._inner, self._left = inner, left
+
+    async def handle(self, request: Request) -> Response:
+        answer = await self._inner.handle(request)
+        if request.method == "POST":
+            self._left -= 1
+            if self._left == 0:
+                raise ApiServerUnreachable("the connection broke")
+        return answer
+
+
+def losing(env: KarpenterEnvironment, writes: int) -> ProxmoxProvider:
+    """The provider with an API whose answer to a write is lost."""
+    kube = Kube(LostAnswers(env.store, writes), manager="moxwell")
+    return ProxmoxProvider(CLUSTER, replace(env.provider.parts, management=kube))
+
+
+async def interrupted_launches(env: KarpenterEnvironment) -> None:
+    """A launch that ends after any of its writes is continued, or leaves nothing behind."""
+    before = env.stage.contents()
+    for writes in (1, 2, 3):
+        kept, ended = await env.claim(f"kept-{writes}"), await env.claim(f"ended-{writes}")
+        for claim in (kept, ended):
+            with pytest.raises(ApiServerUnreachable):
+                await losing(env, writes).launch(claim)
+        await env.provider.terminate(ended.name, ended.uid)
+        await until_launched(env, kept)
+        machines = [i.claim for i in await env.provider.instances()]
+        assert machines.count(kept.name) == 1
+    guests = await env.stage.guests()
+    assert len([g for g in guests if not g.deleting]) == 3
+    await until_gone(env, *[await env.kube.get(NodeClaim, f"kept-{n}") for n in (1, 2, 3)])
+    assert not (await env.kube.list(KubeadmConfig)).items
+    assert env.stage.contents() == before
+
+
 def test_a_node_claim_becomes_a_node_and_leaves_nothing_behind() -> None:
     async def story() -> None:
         async with karpenter_environment() as env:
-            for scene in (claim_to_node, requests_per_launch, ten_at_once):
+            for scene in (claim_to_node, requests_per_launch, ten_at_once, interrupted_launches):
                 await scene(env)
 
     run_virtual(story())
@@ -187,6 +238,18 @@ def test_the_provider_passes_the_common_checks() -> None:
     run_virtual(story())
 
 
+EXAMPLES = Path(__file__).parents[3] / "shared" / "manifests" / "karpenter"
+TALOS = """
+apiVersion: karpenter.proxmox.sinextra.dev/v1alpha1
+kind: ProxmoxUnmanagedTemplate
+metadata: {name: talos}
+spec: {templateName: talos}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: karpenter-template, namespace: kube-system}
+data: {user-data: %s}
+"""
 SECRETS = """
 apiVersion: v1
 kind: Secret
@@ -235,6 +298,12 @@ async def templates_in_a_secret(env: KarpenterEnvironment) -> None:
     assert node["metadata"]["labels"]["rack"] == "r1"
     await until_gone(env, claim)
     assert not (await env.kube.list(Secret, "kube-system", labels=TOKEN_LABEL)).items
+
+    async def no_data() -> bool:
+        left = (await env.kube.list(Secret, "default")).items
+        return not [s for s in left if "moxwell.dev/nodeclaim-uid" in s.metadata.labels]
+
+    await env.stage.until("the bootstrap data is deleted", no_data)
 
 
 async def class_in_use_is_kept(env: KarpenterEnvironment) -> None:
@@ -291,5 +360,25 @@ def test_a_host_without_room_is_passed_over() -> None:
                 if not o.available
             }
             assert blocked == {found.labels[ZONE]}
+
+    run_virtual(story())
+
+
+@pytest.mark.skipif(not EXAMPLES.exists(), reason="the shared manifests are not here")
+def test_the_example_of_karpenter_provider_proxmox_makes_a_guest() -> None:
+    async def story() -> None:
+        example = (EXAMPLES / "examples-talos-karpenter-unmanaged.yaml").read_text()
+        values = (EXAMPLES / "examples-talos-user-data-values.yaml").read_text()
+        worker = (EXAMPLES / "examples-talos-worker.yaml").read_bytes()
+        async with karpenter_environment(
+            example, WORLD.replace("name: ubuntu", "name: talos")
+        ) as env:
+            await env.stage.apply(values)
+            await env.stage.apply(TALOS % base64.b64encode(worker).decode())
+            await node_class_ready(env, "True", "Ready")
+            claim = await env.claim("talos")
+            instance = await until_launched(env, claim)
+            assert instance.image_id.endswith("/9000")
+            await until_gone(env, claim)
 
     run_virtual(story())

@@ -24,6 +24,7 @@ from moxwell.controllers.karpenter.proxmox.catalogue import CatalogueSettings
 from moxwell.controllers.karpenter.proxmox.provider import ProxmoxProvider
 from moxwell.controllers.karpenter.proxmox.scope import MachineDefaults
 from moxwell.controllers.karpenter.proxmox.setup import add_provider, management_side
+from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.embedded.clusterapi import setup
 from moxwell.kube.client import Kube
 from moxwell.pve.regions import Regions
@@ -79,6 +80,7 @@ class KarpenterEnvironment:
 
     stage: StoryEnvironment
     program: ProviderProgram
+    store: EmbeddedApiServer
     transports: dict[str, SimTransport]
 
     @property
@@ -191,7 +193,7 @@ async def karpenter_environment(
     running = asyncio.create_task(program.manager.run())
     try:
         await asyncio.sleep(30)
-        yield KarpenterEnvironment(created.stage, program, transports)
+        yield KarpenterEnvironment(created.stage, program, created.store, transports)
     finally:
         program.manager.stop()
         with suppress(asyncio.CancelledError):

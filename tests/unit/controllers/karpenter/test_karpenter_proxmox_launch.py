@@ -44,7 +44,7 @@ from moxwell.controllers.karpenter.proxmox.scope import MachineDefaults
 from moxwell.controllers.karpenter.proxmox.token_collector import obsolete
 from moxwell.runtime.key import Key
 from moxwell.scheduling.guest_offerings import HostRoom
-from moxwell.scheduling.guest_sizes import make_size
+from moxwell.scheduling.guest_sizes import GuestSize, make_size
 from moxwell.scheduling.inventory_model import GIB, HostKey, PendingGuest, Template
 from moxwell.scheduling.well_known_labels import INSTANCE_TYPE, ZONE
 from moxwell.testing.karpenter_environment import node_claim
@@ -70,7 +70,14 @@ def node_class(**spec: Any) -> ProxmoxNodeClass:
     return msgspec.convert(tree, ProxmoxNodeClass)
 
 
+SETTINGS = CatalogueSettings()
 SIZES = (make_size(4, 8 * GIB, "c1"), make_size(2, 4 * GIB, "c1"), make_size(2, 8 * GIB, "s1"))
+
+
+def select(
+    given: NodeClaim, sizes: tuple[GuestSize, ...], hosts: tuple[Candidate, ...], **options: Any
+) -> LaunchChoice | NoOffering:
+    return choose(given, sizes, hosts, settings=SETTINGS, **options)
 
 
 def chosen(found: LaunchChoice | NoOffering) -> tuple[str, str]:
@@ -80,7 +87,7 @@ def chosen(found: LaunchChoice | NoOffering) -> tuple[str, str]:
 
 def test_the_cheapest_size_on_the_least_loaded_host() -> None:
     hosts = (host("pve1", load=0.5), host("pve2", load=0.2), host("pve3", cpus=1))
-    assert chosen(choose(claim(), SIZES, hosts)) == ("c1.2VCPU-4GB", "pve2")
+    assert chosen(select(claim(), SIZES, hosts)) == ("c1.2VCPU-4GB", "pve2")
 
 
 def test_requirements_and_requests_restrict_the_choice() -> None:
@@ -91,24 +98,24 @@ def test_requirements_and_requests_restrict_the_choice() -> None:
         {"key": "karpenter.sh/nodepool", "operator": "In", "values": ["default"]},
         {"key": "team", "operator": "In", "values": ["a"]},
     ]
-    assert chosen(choose(claim(requirements=requirements), SIZES, hosts)) == (
+    assert chosen(select(claim(requirements=requirements), SIZES, hosts)) == (
         "s1.2VCPU-8GB",
         "pve2",
     )
     large = claim(requests={"cpu": "3"})
-    assert chosen(choose(large, SIZES, hosts))[0] == "c1.4VCPU-8GB"
+    assert chosen(select(large, SIZES, hosts))[0] == "c1.4VCPU-8GB"
 
 
 def test_a_blocked_offering_is_passed_over() -> None:
     hosts = (host("pve1"), host("pve2", load=0.9))
     blocked = {("c1.2VCPU-4GB", HostKey("north", "pve1"))}
-    assert chosen(choose(claim(), SIZES, hosts, blocked=blocked)) == ("c1.2VCPU-4GB", "pve2")
+    assert chosen(select(claim(), SIZES, hosts, blocked=blocked)) == ("c1.2VCPU-4GB", "pve2")
 
 
 def test_at_random_depends_on_the_claim_alone() -> None:
     hosts = tuple(host(f"pve{n}") for n in range(8))
-    first = [chosen(choose(claim(f"u-{n}"), SIZES, hosts, at_random=True))[1] for n in range(40)]
-    again = [chosen(choose(claim(f"u-{n}"), SIZES, hosts, at_random=True))[1] for n in range(40)]
+    first = [chosen(select(claim(f"u-{n}"), SIZES, hosts, at_random=True))[1] for n in range(40)]
+    again = [chosen(select(claim(f"u-{n}"), SIZES, hosts, at_random=True))[1] for n in range(40)]
     assert first == again
     assert len(set(first)) > 4
 
@@ -142,7 +149,7 @@ def test_at_random_depends_on_the_claim_alone() -> None:
 def test_why_there_is_no_offering(
     given: NodeClaim, hosts: tuple[Candidate, ...], message: str
 ) -> None:
-    found = choose(given, SIZES, hosts)
+    found = select(given, SIZES, hosts)
     assert isinstance(found, NoOffering)
     assert message in found.message
 
@@ -158,10 +165,18 @@ def test_the_node_class_decides_disk_and_pods() -> None:
 
 def test_the_catalogue_has_an_offering_for_each_host() -> None:
     hosts = (host("pve1"), host("pve2", cpus=1))
-    types = catalogue(SIZES, hosts, {("c1.4VCPU-8GB", HostKey("north", "pve1"))})
+    types = catalogue(SIZES, hosts, SETTINGS, {("c1.4VCPU-8GB", HostKey("north", "pve1"))})
     shown = {t.name: [(o.zone, o.available) for o in t.offerings] for t in types}
     assert shown["c1.2VCPU-4GB"] == [("pve1", True), ("pve2", False)]
     assert shown["c1.4VCPU-8GB"] == [("pve1", False), ("pve2", False)]
+
+
+def test_a_node_reports_less_memory_than_its_guest_has() -> None:
+    (first, *_) = catalogue(SIZES, (host("pve1"),), SETTINGS)
+    assert first.capacity["memory"] == int(8192 * 0.925) * 1024 * 1024 * 1000
+    assert SIZES[0].memory_bytes == 8 * GIB
+    nearly = select(claim(requests={"cpu": "1", "memory": "7600Mi"}), SIZES, (host("pve1"),))
+    assert isinstance(nearly, NoOffering)
 
 
 RECORD = InstanceRecord(
@@ -244,7 +259,10 @@ def test_the_kubelet_is_configured_by_a_patch_of_kubeadm() -> None:
     assert patch["evictionHard"]["memory.available"] == "100Mi"
     given = claim(
         taints=[{"key": "gpu", "effect": "NoSchedule", "value": "yes"}],
-        startupTaints=[{"key": "cilium", "effect": "NoExecute"}],
+        startupTaints=[
+            {"key": "cilium", "effect": "NoExecute"},
+            {"key": "karpenter.sh/unregistered", "effect": "NoExecute"},
+        ],
     )
     config = machine_objects.kubeadm_config(machine(), given, patch)["spec"]
     registration = config["joinConfiguration"]["nodeRegistration"]

@@ -15,9 +15,9 @@ from moxwell.controllers.karpenter.proxmox.host_states import HostState
 from moxwell.controllers.karpenter.proxmox.node_class_check import SelectedZone
 from moxwell.scheduling.guest_offerings import Blocked, HostRoom, fitted_sizes, instance_types
 from moxwell.scheduling.guest_sizes import EPHEMERAL_STORAGE, GuestSize, family_sizes
-from moxwell.scheduling.inventory_model import GIB
+from moxwell.scheduling.inventory_model import GIB, MIB
 from moxwell.scheduling.packing.instance_types import InstanceType
-from moxwell.scheduling.resource_lists import MILLI, PODS
+from moxwell.scheduling.resource_lists import MEMORY, MILLI, PODS
 
 LEAST_DISK_GIB = 5
 
@@ -28,6 +28,8 @@ class CatalogueSettings:
 
     sizes: tuple[GuestSize, ...] = ()  # of the instance-types file; empty: the families
     fitted: bool = False  # also sizes that use up what a host has free
+    # what firmware and kernel keep of a guest's memory: Karpenter's setting and default
+    vm_memory_overhead_percent: float = 0.075
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +66,25 @@ def sizes_of(
 
 
 def catalogue(
-    sizes: Iterable[GuestSize], hosts: Iterable[Candidate], blocked: Blocked = ()
+    sizes: Iterable[GuestSize],
+    hosts: Iterable[Candidate],
+    settings: CatalogueSettings,
+    blocked: Blocked = (),
 ) -> tuple[InstanceType, ...]:
     """Instance types with an offering for each host."""
-    return instance_types(sizes, (host.room for host in hosts), blocked)
+    every = tuple(sizes)
+    capacities = {size.name: node_capacity(size, settings) for size in every}
+    return tuple(
+        replace(each, capacity=capacities[each.name])
+        for each in instance_types(every, (host.room for host in hosts), blocked)
+    )
+
+
+def node_capacity(size: GuestSize, settings: CatalogueSettings) -> dict[str, int]:
+    """What the node reports: less memory than its guest has."""
+    left = 1 - settings.vm_memory_overhead_percent
+    memory = int(size.memory_bytes * left) // MIB * MIB
+    return dict(size.capacity) | {MEMORY: memory * MILLI}
 
 
 def disk_gib(spec: ProxmoxNodeClassSpec) -> int:

@@ -5,7 +5,7 @@ It writes nothing. Only the security groups of a region are asked for, and that 
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from moxwell.api.capi.core import Cluster
@@ -47,6 +47,7 @@ from moxwell.scheduling.guest_sizes import GuestSize
 from moxwell.scheduling.inventory_model import HostKey, Template
 
 Zones = Mapping[str, tuple[Region, ZoneSettings]]
+FITTED_SIZES = "moxwell.dev/fitted-sizes"  # annotation of a ProxmoxCluster
 
 
 class ZoneSource(Protocol):
@@ -96,6 +97,7 @@ class ReadNodeClass:
     checked: CheckedNodeClass
     hosts: tuple[Candidate, ...] = ()
     sizes: tuple[GuestSize, ...] = ()
+    settings: CatalogueSettings = field(default_factory=CatalogueSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,11 @@ class NodeClassReader:
         template = self._sources.templates.find(node_class)
         checked = check(node_class, template, contents, scope, unreachable)
         hosts = candidates(checked.zones, self._states(cluster, zones, node_class))
-        return ReadNodeClass(checked, hosts, sizes_of(node_class.spec, self._settings, hosts))
+        settings = self._settings
+        if cluster.metadata.annotations.get(FITTED_SIZES) == "true":
+            settings = replace(settings, fitted=True)
+        sizes = sizes_of(node_class.spec, settings, hosts)
+        return ReadNodeClass(checked, hosts, sizes, settings)
 
     def _proxmox_cluster(self) -> ProxmoxCluster | None:
         caches = self._sources.management

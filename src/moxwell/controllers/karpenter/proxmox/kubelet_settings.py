@@ -26,12 +26,16 @@ _MIB, _GIB = 1 << 20, 1 << 30
 
 
 def registration_taints(claim: NodeClaim) -> tuple[Json, ...]:
-    """The taints with which the node registers."""
+    """The taints with which the node registers; the API allows each key and effect once."""
     given = (*claim.spec.taints, *claim.spec.startup_taints)
-    taints = [
-        {"key": t.key, "effect": t.effect} | ({"value": t.value} if t.value else {}) for t in given
-    ]
-    return (*taints, {"key": UNREGISTERED_TAINT, "effect": "NoExecute"})
+    taints: dict[tuple[str, str], Json] = {
+        (t.key, t.effect): {"key": t.key, "effect": t.effect}
+        | ({"value": t.value} if t.value else {})
+        for t in given
+    }
+    own = (UNREGISTERED_TAINT, "NoExecute")
+    taints.setdefault(own, {"key": own[0], "effect": own[1]})
+    return tuple(taints.values())
 
 
 def reservations(overhead: GuestOverhead) -> Json:

@@ -10,7 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from moxwell.api.karpenter.nodeclaims import NodeClaim
-from moxwell.controllers.karpenter.proxmox.catalogue import Candidate
+from moxwell.controllers.karpenter.proxmox.catalogue import (
+    Candidate,
+    CatalogueSettings,
+    node_capacity,
+)
 from moxwell.scheduling.guest_offerings import FAMILY, LABELS, Blocked
 from moxwell.scheduling.guest_sizes import GuestSize
 from moxwell.scheduling.requirements import LabelRequirement, requirement
@@ -36,10 +40,11 @@ class LaunchChoice:
     size: GuestSize
     candidate: Candidate
     labels: Mapping[str, str] = field(hash=False)
+    capacity: ResourceList = field(hash=False)
 
     @property
     def allocatable(self) -> dict[str, int]:
-        return less(self.size.capacity, self.size.overhead.all)
+        return less(self.capacity, self.size.overhead.all)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,7 @@ def choose(
     sizes: Iterable[GuestSize],
     hosts: Iterable[Candidate],
     *,
+    settings: CatalogueSettings,
     blocked: Blocked = (),
     at_random: bool = False,
 ) -> LaunchChoice | NoOffering:
@@ -62,7 +68,7 @@ def choose(
     requests = requested(claim.spec.resources.requests if claim.spec.resources else None)
     known = tuple(hosts)
     compatible = [
-        LaunchChoice(size, host, labels)
+        LaunchChoice(size, host, labels, node_capacity(size, settings))
         for size in sizes
         for host in known
         if _allows(wanted, labels := _labels(size, host))

@@ -82,7 +82,7 @@ class ProxmoxProvider:
     """Machines for the node claims of one cluster."""
 
     def __init__(self, cluster: Key, parts: ProviderParts) -> None:
-        self._cluster, self._parts = cluster, parts
+        self._cluster, self.parts = cluster, parts
         parts.machines.add_index(BY_CLUSTER, _cluster_of)
 
     # ---- reading
@@ -91,22 +91,22 @@ class ProxmoxProvider:
         found = self._class_of(pool.spec.template.spec.node_class_ref)
         if found is None:
             return ()
-        read = await self._parts.reader.read(found)
-        return catalogue(read.sizes, read.hosts, self._parts.unavailable.current())
+        read = await self.parts.reader.read(found)
+        return catalogue(read.sizes, read.hosts, read.settings, self.parts.unavailable.current())
 
     async def node_class(self, pool: NodePool) -> NodeClassState | None:
         found = self._class_of(pool.spec.template.spec.node_class_ref)
         if found is None:
             return None
-        return _state(found, await self._parts.reader.read(found))
+        return _state(found, await self.parts.reader.read(found))
 
     async def instance(self, claim: NodeClaim) -> NodeInstance | None:
         name = machine_name(self._cluster.name, claim.name, claim.uid)
-        machine = self._parts.machines.find(Key(self._cluster.namespace, name))
+        machine = self.parts.machines.find(Key(self._cluster.namespace, name))
         if machine is not None and machine.metadata.labels.get(CLAIM_UID) == claim.uid:
             complete = self._proxmox_machine(machine) is not None
             return self._observed(machine) if complete else None  # a launch goes on
-        failed = self._parts.failed.find(claim.uid)
+        failed = self.parts.failed.find(claim.uid)
         if failed is None:
             return None
         return NodeInstance(
@@ -118,19 +118,19 @@ class ProxmoxProvider:
         )
 
     async def instances(self) -> tuple[NodeInstance, ...]:
-        found = self._parts.machines.by(BY_CLUSTER, f"{self._cluster}")
+        found = self.parts.machines.by(BY_CLUSTER, f"{self._cluster}")
         return tuple(i for i in map(self._observed, found) if i is not None)
 
     async def drift(self, claim: NodeClaim) -> str:
         name = machine_name(self._cluster.name, claim.name, claim.uid)
-        machine = self._parts.machines.find(Key(self._cluster.namespace, name))
+        machine = self.parts.machines.find(Key(self._cluster.namespace, name))
         record = record_of(machine) if machine else None
         node_class = self._class_of(claim.spec.node_class_ref)
         if record is None or node_class is None:
             return ""
         if record.class_hash != class_hash(node_class):
             return NODE_CLASS_DRIFT
-        read = await self._parts.reader.read(node_class)
+        read = await self.parts.reader.read(node_class)
         templates = {(z.key.region, z.template.vmid) for z in read.checked.zones}
         if templates and (record.region, record.template) not in templates:
             return IMAGE_DRIFT
@@ -142,17 +142,17 @@ class ProxmoxProvider:
         record = record_of(machine)
         if found and record and found.failure is LaunchFailure.INSUFFICIENT_CAPACITY:
             host = HostKey(record.region, record.host)
-            self._parts.unavailable.block(record.instance_type, host, found.uid)
+            self.parts.unavailable.block(record.instance_type, host, found.uid)
         return found
 
     def _proxmox_machine(self, machine: Machine) -> ProxmoxMachine | None:
-        cache = self._parts.sources.management.proxmox_machines
+        cache = self.parts.sources.management.proxmox_machines
         return cache.find(Key(machine.namespace, machine.name))
 
     def _class_of(self, ref: Any) -> ProxmoxNodeClass | None:
         if ref.group != PROVIDER_GROUP or ref.kind != "ProxmoxNodeClass":
             return None
-        return self._parts.node_classes.find(Key("", ref.name))
+        return self.parts.node_classes.find(Key("", ref.name))
 
     # ---- writing
 
@@ -172,26 +172,26 @@ class ProxmoxProvider:
 
     async def terminate(self, claim: str, uid: str) -> None:
         name = machine_name(self._cluster.name, claim, uid)
-        self._parts.failed.remove(uid)
-        await self._parts.bootstrap.revoke(uid)
-        machine = await self._parts.management.find(Machine, name, self._cluster.namespace)
+        self.parts.failed.remove(uid)
+        await self.parts.bootstrap.revoke(uid)
+        machine = await self.parts.management.find(Machine, name, self._cluster.namespace)
         if machine is None or machine.metadata.labels.get(CLAIM_UID) != uid or machine.deleting:
             return
         delete = Delete(Machine, name, self._cluster.namespace, uid=machine.uid)
-        await delete.perform(self._parts.management)
+        await delete.perform(self.parts.management)
 
     def _fail(self, claim: NodeClaim, failure: LaunchFailure, message: str) -> None:
-        self._parts.failed.add(claim.uid, FailedLaunch(failure, message))
+        self.parts.failed.add(claim.uid, FailedLaunch(failure, message))
 
     async def _machine(
         self, name: str, claim: NodeClaim, node_class: ProxmoxNodeClass
     ) -> Machine | None:
         """The Machine of a claim, created with the record of the choice if it is missing."""
-        kube, namespace = self._parts.management, self._cluster.namespace
+        kube, namespace = self.parts.management, self._cluster.namespace
         found = await kube.find(Machine, name, namespace)
         if found is not None:
             return found if found.metadata.labels.get(CLAIM_UID) == claim.uid else None
-        read = await self._parts.reader.read(node_class)
+        read = await self.parts.reader.read(node_class)
         state = _state(node_class, read)
         if not state.ready:
             self._fail(claim, LaunchFailure.NODE_CLASS_NOT_READY, state.message)
@@ -202,11 +202,11 @@ class ProxmoxProvider:
             return None
         record = _record(choice, node_class)
         self._count(name, record, node_class)
-        version = self._parts.sources.defaults().version
+        version = self.parts.sources.defaults().version
         bootstrap = _bootstrap(name, node_class)
         body = machine_objects.machine(self._cluster, name, claim, record, bootstrap, version)
         await Create(body, Machine.resource).perform(kube)
-        self._parts.failed.remove(claim.uid)
+        self.parts.failed.remove(claim.uid)
         return await kube.find(Machine, name, namespace)
 
     def _choose(
@@ -217,7 +217,8 @@ class ProxmoxProvider:
             claim,
             read.sizes,
             read.hosts,
-            blocked=self._parts.unavailable.current(),
+            settings=read.settings,
+            blocked=self.parts.unavailable.current(),
             at_random=strategy == "AvailabilityFirst",
         )
 
@@ -230,7 +231,7 @@ class ProxmoxProvider:
             node_class.spec.boot_device.storage,
             record.disk_gib * GIB,
         )
-        self._parts.sources.launched.add(f"{self._cluster.namespace}/{name}", guest)
+        self.parts.sources.launched.add(f"{self._cluster.namespace}/{name}", guest)
 
     async def _complete(
         self, machine: Machine, claim: NodeClaim, node_class: ProxmoxNodeClass
@@ -239,7 +240,7 @@ class ProxmoxProvider:
         record = record_of(machine)
         if record is None:
             return
-        kube, sources = self._parts.management, self._parts.sources
+        kube, sources = self.parts.management, self.parts.sources
         defaults = sources.defaults()
         if await kube.find(ProxmoxMachine, machine.name, machine.namespace) is not None:
             return  # it is created last
@@ -249,7 +250,7 @@ class ProxmoxProvider:
                 config = machine_objects.kubeadm_config(machine, claim, patch)
                 await Create(config, KubeadmConfig.resource).perform(kube)
         elif await kube.find(Secret, machine.name, machine.namespace) is None:
-            data = await self._parts.bootstrap.data(claim, node_class, record, defaults.version)
+            data = await self.parts.bootstrap.data(claim, node_class, record, defaults.version)
             secret = machine_objects.bootstrap_secret(machine, data)
             await Create(secret, Secret.resource).perform(kube)
         body = machine_objects.proxmox_machine(machine, record, node_class, defaults)
@@ -290,7 +291,7 @@ def _record(choice: LaunchChoice, node_class: ProxmoxNodeClass) -> InstanceRecor
         template_host=zone.template.key.name,
         failure_domain=zone.failure_domain,
         labels=dict(choice.labels),
-        capacity=_texts(size.capacity),
+        capacity=_texts(choice.capacity),
         allocatable=_texts(choice.allocatable),
         cpus=size.cpus,
         memory_mib=size.memory_bytes // MIB // MEMORY_STEP_MIB * MEMORY_STEP_MIB,
