@@ -5,6 +5,7 @@ Settings that the spec leaves out stay as the template has them. Values are Prox
 strings: ``virtio=BC:24:11:…,bridge=vmbr0,tag=5``.
 """
 
+import base64
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -42,7 +43,7 @@ def wanted_config(
 ) -> Changes:
     """The first configuration write after the clone, without tags."""
     put = compute(spec)
-    put["smbios1"] = _smbios(current.get("smbios1", ""), owner)
+    put["smbios1"] = _smbios(current.get("smbios1", ""), owner, spec.instance_type or "")
     if not (spec.checks and spec.checks.skip_qemu_guest_agent) and not _has_agent(current):
         put["agent"] = "enabled=1"
     for device in devices:
@@ -142,9 +143,18 @@ def boot_disk(current: Mapping[str, str], named: str = "") -> str:
     return next((s for s in slots if s in current and "media=cdrom" not in current[s]), "scsi0")
 
 
-def _smbios(current: str, owner: str) -> str:
+def _smbios(current: str, owner: str, sku: str) -> str:
+    """The SMBIOS values of the template with the owner's UUID; a SKU needs base64."""
     parts = {k: v for k, v in _parse(current).items() if k != "uuid"}
+    if sku:
+        plain = parts.pop("base64", "0") != "1"
+        parts = {k: _base64(v) if plain else v for k, v in parts.items()}
+        parts |= {"sku": _base64(sku), "base64": "1"}
     return ",".join([f"uuid={owner}"] + [f"{k}={v}" for k, v in parts.items() if k])
+
+
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
 
 
 def _has_agent(current: Mapping[str, str]) -> bool:

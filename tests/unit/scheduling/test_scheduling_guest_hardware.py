@@ -72,6 +72,19 @@ def test_what_the_spec_does_not_say_stays_the_templates() -> None:
     assert made["-"] == ""
 
 
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ("", "uuid=uid,sku=YzEuMlZDUFUtNEdC,base64=1"),
+        ("uuid=old,sku=b2xk,base64=1", "uuid=uid,sku=YzEuMlZDUFUtNEdC,base64=1"),
+        ("manufacturer=ACME", "uuid=uid,manufacturer=QUNNRQ==,sku=YzEuMlZDUFUtNEdC,base64=1"),
+    ],
+)
+def test_the_instance_type_is_the_sku(template: str, expected: str) -> None:
+    made = config(machine(instanceType="c1.2VCPU-4GB"), **(TEMPLATE | {"smbios1": template}))
+    assert made["smbios1"] == expected
+
+
 def test_devices_of_the_template_that_are_not_wanted_go() -> None:
     made = config(machine(network={"networkDevices": [{"name": "net0", "bridge": "x"}]}))
     assert made["-"] == "net1"

@@ -31,6 +31,7 @@ from moxwell.api.schema import unique
 
 GROUP = "infrastructure.cluster.x-k8s.io"
 HUB = "v1beta2"
+LABEL_VALUE = r"^[a-zA-Z0-9]([a-zA-Z0-9_.-]*[a-zA-Z0-9])?$"
 CONTRACT = {
     "cluster.x-k8s.io/v1beta1": "v1alpha1",
     "cluster.x-k8s.io/v1beta2": "v1alpha2_v1beta2",
@@ -59,6 +60,9 @@ class ProxmoxMachineSpec(Value, frozen=True, kw_only=True):
     pool: str | None = None
     vm_id_range: VmidRangeSpec | None = field(name="vmIDRange", default=None)
     # hardware
+    instance_type: Annotated[str, Meta(pattern=LABEL_VALUE, max_length=63)] | None = field(
+        name="instanceType", default=None
+    )  # written as SKU; the node's instance type label
     num_sockets: Annotated[int, Meta(ge=1)] | None = field(name="numSockets", default=None)
     num_cores: Annotated[int, Meta(ge=1)] | None = field(name="numCores", default=None)
     cpu_type: str | None = field(name="cpuType", default=None)

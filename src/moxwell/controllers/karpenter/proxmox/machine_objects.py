@@ -63,6 +63,7 @@ def proxmox_machine(
 ) -> Json:
     """The ProxmoxMachine of a Machine."""
     spec = dict(defaults.spec) | {
+        "instanceType": record.instance_type,
         "numSockets": 1,
         "numCores": record.cpus,
         "memoryMiB": record.memory_mib,
