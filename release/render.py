@@ -14,6 +14,7 @@ import yaml
 from moxwell import __version__
 from moxwell.api import crd
 from moxwell.api.infra.convert import KINDS
+from moxwell.api.karpenter.proxmox import PROVIDER_GROUP as PROVIDER
 
 NAMESPACE, NAME = "moxwell-system", "moxwell-controller-manager"
 SERVICE = "moxwell-webhook-service"
@@ -55,6 +56,9 @@ def cluster_rules() -> list[Json]:
         grants,
         rule(INFRA, [f"{p}/status" for p in ours], ["get", "patch", "update"]),
         rule(INFRA, [f"{p}/finalizers" for p in ours], ["update"]),
+        rule(PROVIDER, ["proxmoxtemplates"], [*READ, "patch", "update"]),
+        rule(PROVIDER, ["proxmoxtemplates/status"], ["get", "patch", "update"]),
+        rule(PROVIDER, ["proxmoxtemplates/finalizers"], ["update"]),
         rule(CAPI, ["clusters", "machines"], READ),
         rule(IPAM, ["ipaddressclaims"], [*READ, "create", "delete", "patch"]),
         rule(IPAM, ["ipaddresses", "globalinclusterippools"], READ),

@@ -24,6 +24,9 @@
 - apiGroups: [infrastructure.cluster.x-k8s.io]
   resources: [proxmoxclusters/finalizers, proxmoxclustertemplates/finalizers, proxmoxmachines/finalizers, proxmoxmachinetemplates/finalizers]
   verbs: [update]
+- {apiGroups: [karpenter.proxmox.sinextra.dev], resources: [proxmoxtemplates], verbs: [get, list, watch, patch, update]}
+- {apiGroups: [karpenter.proxmox.sinextra.dev], resources: [proxmoxtemplates/status], verbs: [get, patch, update]}
+- {apiGroups: [karpenter.proxmox.sinextra.dev], resources: [proxmoxtemplates/finalizers], verbs: [update]}
 - {apiGroups: [gateway.networking.k8s.io], resources: [referencegrants], verbs: [list]}
 - {apiGroups: [cluster.x-k8s.io], resources: [clusters, machines], verbs: [get, list, watch]}
 - {apiGroups: [ipam.cluster.x-k8s.io], resources: [ipaddressclaims, inclusterippools], verbs: [get, list, watch, create, delete, patch]}

@@ -12,6 +12,7 @@ from moxwell.api.capi.core import Cluster, Machine
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.ipam import GlobalInClusterIPPool, InClusterIPPool, IPAddress, IPAddressClaim
+from moxwell.api.karpenter.proxmox_templates import ProxmoxTemplate
 from moxwell.clock import Clock
 from moxwell.controllers.infra.cluster import controller as clusters
 from moxwell.controllers.infra.cluster.see import ClusterCaches, ClusterObserver
@@ -32,6 +33,7 @@ from moxwell.controllers.infra.policy import InfraPolicy
 from moxwell.controllers.infra.region_registry import RegionRegistry
 from moxwell.controllers.infra.task_backoff import TaskBackoff
 from moxwell.controllers.infra.template import controller as templates
+from moxwell.controllers.infra.template_build import controller as template_builds
 from moxwell.controllers.infra.templates import TemplateCache
 from moxwell.controllers.infra.zone_defaults import ZoneResolver
 from moxwell.pve.regions import Regions
@@ -92,6 +94,7 @@ def add_infra(
     _add_clusters(shared)
     template = templates.TemplateReconciler(regions, shared.templates)
     runtime.manager.add(Controller(name=templates.NAME, reconciler=template))
+    _add_template_builds(shared)
     _add_dhcp_addresses(shared)
     return Infra(explainer, registry, _add_collector(shared))
 
@@ -179,6 +182,14 @@ def _add_clusters(shared: _Shared) -> None:
         Controller(name=clusters.NAME, reconciler=cluster, needs=clusters.needs, pausable=True)
     )
     cluster.listen(lambda key: manager.wake(clusters.NAME, key))
+
+
+def _add_template_builds(shared: _Shared) -> None:
+    manager = shared.runtime.manager
+    manager.caches.of(ProxmoxTemplate, optional=True)  # the CRDs of the autoscaler may be missing
+    build = template_builds.TemplateBuildReconciler(shared.regions, TaskBackoff(shared.clock))
+    manager.add(Controller(name=template_builds.NAME, reconciler=build))
+    build.listen(lambda key: manager.wake(template_builds.NAME, key))
 
 
 def _add_collector(shared: _Shared) -> collect.OrphanCollector:

@@ -12,6 +12,7 @@ from moxwell.clock import Clock
 from moxwell.pve import property_strings
 from moxwell.pve.guests import GuestConfig
 from moxwell.pve.model import ObservedGuest
+from moxwell.pve.ownership import user_tags
 from moxwell.pve.regions import Region
 from moxwell.scheduling.guest_hardware import boot_disk
 from moxwell.scheduling.inventory_model import HostKey, Template
@@ -73,8 +74,9 @@ class TemplateCache:
 
 
 def template_of(region: str, guest: ObservedGuest) -> Template:
-    """A template as the inventory shows it: enough to match its name and tags."""
-    return Template(HostKey(region, guest.host), guest.vmid, guest.name, frozenset(guest.tags))
+    """A template as the inventory shows it: enough to match its name and the tags of its user."""
+    tags = frozenset(user_tags(guest.tags))
+    return Template(HostKey(region, guest.host), guest.vmid, guest.name, tags)
 
 
 def template_details_of(
@@ -89,7 +91,7 @@ def template_details_of(
         HostKey(region.name, guest.host),
         guest.vmid,
         guest.name,
-        frozenset(guest.tags),
+        frozenset(user_tags(guest.tags)),
         used,
         shared=bool(rows) and all(row is not None and row.shared for row in rows),
         disk_bytes=sum(config.size_bytes(s) for s in drives),

@@ -31,8 +31,8 @@ async def observe(region: Region, design: TemplateDesign, *, removing: bool) -> 
     storages = {at: s for at, s in view.storages.items() if online.get(at[0])}
     copies = list(await _copies(region, design))
     vmids: dict[str, VmidState] = {}
-    incomplete = [] if removing else _incomplete_hosts(design, online, copies)
-    for host in incomplete:
+    incomplete = _incomplete_hosts(design, online, copies)
+    for host in incomplete:  # the inventory may not show a new copy yet
         state = await _vmid_state(region, design, host)
         if isinstance(state, TemplateCopy):
             copies.append(state)
