@@ -30,7 +30,7 @@ NicModel = Literal["e1000", "e1000e", "rtl8139", "virtio", "vmxnet3"]
 class SourceImage(Value, frozen=True, kw_only=True):
     """The cloud image that a host downloads."""
 
-    url: Annotated[str, Meta(pattern=r"^https?://[^\s/?#]+(/\S*)?$")]
+    url: Annotated[str, Meta(pattern=r"^https?://[0-9A-Za-z.:@_%\[\]-]+(/[^\t\n\f\r ]*)?$")]
     image_name: Annotated[str, Meta(min_length=1, max_length=64)] | None = field(
         name="imageName", default=None
     )
