@@ -1,0 +1,1 @@
+"""Guests of the simulated Proxmox that are a genuine Debian with containerd and kubelet."""

@@ -1,0 +1,155 @@
+"""
+The root file system of a node: Debian packages, kubelet and kubeadm, and two local images.
+
+``python -m realnode.template`` makes it once, in the cache of envtest; that needs root, mmdebstrap
+and a Debian mirror. It contains what a template in Proxmox contains: nothing of a cluster.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from envtest import disks, locate
+from envtest.table import KUBERNETES
+from realnode import images
+
+SUITE, REVISION = "bookworm", 1
+PROGRAMS = ("kubelet", "kubeadm")
+PACKAGES = (
+    "systemd", "systemd-sysv", "dbus", "udev", "cloud-init", "locales", "iproute2", "ifupdown",
+    "netplan.io", "containerd", "runc", "containernetworking-plugins", "iptables", "nftables",
+    "kmod", "procps", "ethtool", "socat", "conntrack", "e2fsprogs", "xfsprogs", "util-linux",
+    "mount", "ca-certificates", "sudo", "openssh-server", "ebtables", "busybox-static",
+    "net-tools",
+)  # fmt: skip
+UNITS = "usr/lib/systemd/system"
+FILES = {
+    f"{UNITS}/kubelet.service": """[Unit]
+Description=kubelet
+After=containerd.service network-online.target
+[Service]
+ExecStart=/usr/bin/kubelet
+Restart=always
+StartLimitInterval=0
+RestartSec=2
+[Install]
+WantedBy=multi-user.target
+""",
+    f"{UNITS}/kubelet.service.d/10-kubeadm.conf": """[Service]
+Environment="KUBELET_KUBECONFIG_ARGS=--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf"
+Environment="KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml"
+EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env
+EnvironmentFile=-/etc/default/kubelet
+ExecStart=
+ExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
+""",  # noqa: E501
+    f"{UNITS}/import-images.service": """[Unit]
+After=containerd.service
+Requires=containerd.service
+Before=kubelet.service cloud-final.service
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/usr/bin/ctr -n k8s.io images import /opt/images.tar
+[Install]
+WantedBy=multi-user.target
+""",
+    "etc/containerd/config.toml": f"""version = 2
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{images.PAUSE}"
+  restrict_oom_score_adj = true
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "/usr/lib/cni"
+    conf_dir = "/etc/cni/net.d"
+""",
+    "etc/cni/net.d/10-bridge.conflist": """{"cniVersion": "1.0.0", "name": "pods", "plugins": [
+  {"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": true, "ipam": {
+    "type": "host-local", "ranges": [[{"subnet": "10.244.0.0/24"}]],
+    "routes": [{"dst": "0.0.0.0/0"}]}},
+  {"type": "portmap", "capabilities": {"portMappings": true}}]}
+""",
+    "etc/sysctl.d/90-kubernetes.conf": "net.ipv4.ip_forward = 1\n",
+    "etc/cloud/cloud.cfg.d/90-node.cfg": "datasource_list: [NoCloud, None]\nlocale: false\n",
+}
+# kubelet 1.35 and newer refuse cgroup v1 unless they are told twice.
+CGROUP_V1 = {
+    "etc/kubernetes/kubelet.conf.d/10-cgroup.conf": """apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+failCgroupV1: false
+cgroupDriver: cgroupfs
+""",
+    "etc/default/kubelet": "KUBELET_EXTRA_ARGS=--config-dir=/etc/kubernetes/kubelet.conf.d\n",
+    "usr/local/bin/kubeadm": """#!/bin/sh
+exec /usr/bin/kubeadm "$@" --ignore-preflight-errors=SystemVerification
+""",
+}
+
+
+def has_cgroup_v1() -> bool:
+    """Whether the controllers of this machine are in cgroup v1."""
+    return Path("/sys/fs/cgroup/memory").is_dir()
+
+
+def folder() -> Path:
+    """Where the root file system is, made or not."""
+    return locate.cache() / f"node-{SUITE}-{KUBERNETES}-{REVISION}"
+
+
+def missing() -> str:
+    """Why the root file system cannot be made or used here; empty if nothing prevents it."""
+    if os.geteuid() != 0:
+        return "it needs root"
+    absent = [p for p in ("unshare", "nsenter", "pivot_root", "ip") if shutil.which(p) is None]
+    if absent:
+        return f"{', '.join(absent)} are not installed"
+    if "overlay" not in Path("/proc/filesystems").read_text():
+        return "the kernel has no overlayfs"
+    return ""
+
+
+def _install(tree: Path) -> None:
+    for name, text in (FILES | (CGROUP_V1 if has_cgroup_v1() else {})).items():
+        file = tree / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        file.chmod(0o755 if "/bin/" in name else 0o644)
+    for program in PROGRAMS:
+        shutil.copy2(locate.program(program), tree / "usr/bin" / program)
+    images.write_archive(tree / "opt/images.tar", (tree / "bin/busybox").read_bytes())
+    (tree / "etc/machine-id").write_text("")
+    enabled = ("enable", "kubelet", "import-images"), ("mask", "console-getty", "getty@tty1")
+    for words in enabled:
+        subprocess.run(["chroot", str(tree), "systemctl", *words], check=True, capture_output=True)
+
+
+def make() -> Path:
+    """Make the root file system unless it is there."""
+    made = folder()
+    if made.exists():
+        return made
+    if shutil.which("mmdebstrap") is None and not disks.install(["mmdebstrap"]):
+        raise SystemExit("realnode: mmdebstrap cannot be installed")
+    made.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=made.parent, prefix=".node-") as scratch:
+        tree = Path(scratch) / "tree"
+        include = f"--include={','.join(PACKAGES)}"
+        command = ["nice", "mmdebstrap", "--quiet", "--variant=minbase", include, SUITE, str(tree)]
+        subprocess.run(command, check=True)
+        _install(tree)
+        tree.rename(made)
+    return made
+
+
+def main() -> int:
+    if why := missing():
+        sys.stdout.write(f"realnode: NO REAL NODES ON THIS MACHINE: {why}\n")
+        return 1
+    sys.stdout.write(f"realnode: root file system {make()}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
