@@ -16,6 +16,7 @@ from moxwell.controllers.karpenter.state.snapshots import ClusterState
 from moxwell.runtime.manager import Manager, Runtime
 from moxwell.testing.loop import run_virtual
 from moxwell.testing.node_claims import (
+    ATTACHMENTS,
     PODS,
     ClaimWorld,
     Extend,
@@ -38,22 +39,23 @@ def disrupting(settings: DisruptionSettings | None = None) -> Extend:
     return extend
 
 
-async def add_pool(w: ClaimWorld, **disruption: Any) -> None:
+async def add_pool(w: ClaimWorld, replicas: int | None = None, **disruption: Any) -> None:
     metadata = {"annotations": {HASH: "a", HASH_VERSION: "v"}}
     given = {"consolidateAfter": "30s", "budgets": [{"nodes": "100%"}]} | disruption
     only = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]}
     template = {"requirements": [only]}
-    await w.add_pool(disruption=given, metadata=metadata, template=template)
+    static: dict[str, Any] = {} if replicas is None else {"replicas": replicas}
+    await w.add_pool(disruption=given, metadata=metadata, template=template, **static)
     since = w.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
     ready = {"type": "Ready", "status": "True", "reason": "Ready", "message": ""}
     status = {"conditions": [ready | {"lastTransitionTime": since}]}
     await w.kube.merge_status(NodePool, "default", {"status": status})
 
 
-async def add_node(w: ClaimWorld, name: str, type_: str = SMALL) -> None:
+async def add_node(w: ClaimWorld, name: str, type_: str = SMALL, **spec: Any) -> None:
     only = {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": [type_]}
     metadata = {"annotations": {HASH: "a", HASH_VERSION: "v"}}
-    await w.add_claim(name, requirements=[only], metadata=metadata)
+    await w.add_claim(name, requirements=[only], metadata=metadata, **spec)
     await w.until(lambda: w.is_ready(name))
 
 
@@ -61,6 +63,18 @@ async def add_pod(w: ClaimWorld, name: str, node: str, cpu: str = "1", **spec: A
     resources = {"requests": {"cpu": cpu, "memory": "512Mi"}}
     containers = [{"name": "main", "image": "pause", "resources": resources}]
     await w.add_pod(name, node, containers=containers, **spec)
+
+
+async def attach(w: ClaimWorld, node: str) -> None:
+    """A volume that keeps the node from ending."""
+    source = {"persistentVolumeName": f"pv-{node}"}
+    attachment = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "VolumeAttachment",
+        "metadata": {"name": f"va-{node}"},
+        "spec": {"attacher": "csi", "nodeName": node, "source": source},
+    }
+    await w.kube.create(attachment, ATTACHMENTS)
 
 
 async def names(w: ClaimWorld) -> set[str]:
@@ -183,6 +197,83 @@ def test_what_changes_before_the_second_look_stops_the_command() -> None:
             await w.until(lambda: w.has_event("ConsolidationRejected"))
             assert await names(w) == {"c-1"}
             assert (await w.claim()).metadata.deletion_timestamp is None
+
+    run_virtual(story())
+
+
+def test_a_budget_of_one_disrupts_one_node_at_a_time() -> None:
+    async def story() -> None:
+        async with claim_world(extend=disrupting()) as w:
+            await add_pool(w, budgets=[{"nodes": "1"}])
+            nodes = ("c-1", "c-2", "c-3")
+            for name in nodes:
+                await attach(w, name)
+                await add_node(w, name)
+
+            async def ending() -> list[str]:
+                found = (await w.kube.list(NodeClaim)).items
+                return [c.metadata.name for c in found if c.metadata.deletion_timestamp]
+
+            await w.until(ending)
+            await w.clock.sleep(300)
+            assert len(await ending()) == 1
+            for name in nodes:
+                await w.kube.delete(ATTACHMENTS, f"va-{name}")
+
+            async def none_left() -> bool:
+                return not await names(w)
+
+            await w.until(none_left)
+
+    run_virtual(story())
+
+
+def test_two_half_empty_nodes_become_one() -> None:
+    async def story(settings: DisruptionSettings) -> None:
+        async with claim_world(extend=disrupting(settings)) as w:
+            await add_pool(w)
+            for name in ("c-1", "c-2"):
+                await add_node(w, name, LARGE)
+                await add_pod(w, f"web-{name}", name, cpu="500m")
+
+            async def one() -> bool:
+                left = (await w.kube.list(NodeClaim)).items
+                types = [c.metadata.labels.get("node.kubernetes.io/instance-type") for c in left]
+                return types in ([SMALL], ["t1.4VCPU-8GB"])
+
+            await w.until(one)
+
+    run_virtual(story(EXACT))
+    run_virtual(story(DisruptionSettings()))
+
+
+def test_a_drifted_node_of_a_static_pool_is_replaced_from_the_template() -> None:
+    async def story() -> None:
+        async with claim_world(extend=disrupting()) as w:
+            await add_pool(w, replicas=1)
+            await add_node(w, "c-1")
+            w.provider.drifted["c-1"] = "TemplateDrifted"
+            await w.until_condition("Drifted", "True", "TemplateDrifted")
+            await w.until_gone(NodeClaim, "c-1")
+            (new,) = (await w.kube.list(NodeClaim)).items
+            assert await w.is_ready(new.metadata.name)
+
+    run_virtual(story())
+
+
+def test_protected_pods_do_not_keep_a_drifted_node_with_a_grace_period() -> None:
+    async def story() -> None:
+        async with claim_world(extend=disrupting()) as w:
+            await add_pool(w, consolidateAfter="Never")
+            await add_node(w, "c-1", terminationGracePeriod="5m")
+            await add_node(w, "c-2")
+            note = {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}
+            for name in ("c-1", "c-2"):
+                await add_pod(w, f"web-{name}", name, metadata=note)
+            w.provider.drifted |= {"c-1": "TemplateDrifted", "c-2": "TemplateDrifted"}
+            await w.until_gone(NodeClaim, "c-1")
+            assert "c-2" in await names(w)
+            assert not await w.gone(PODS, "web-c-2", "default")
 
     run_virtual(story())
 
