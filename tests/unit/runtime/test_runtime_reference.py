@@ -11,9 +11,8 @@ from moxwell.runtime.settings import ManagerSettings
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "runtime.md"
 
-OF_CONTROLLERS = {
-    "moxwell_orphaned_guests"
-}  # created by its controller, documented on the same page
+# created elsewhere, documented on the same page
+OF_CONTROLLERS = {"moxwell_orphaned_guests", "moxwell_proxmox_writes_total"}
 
 
 def documented(section: str) -> set[str]:
