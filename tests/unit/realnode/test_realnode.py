@@ -1,0 +1,70 @@
+"""What the real guests get from a VM, and the images that they run."""
+
+import hashlib
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moxwell.bootstrap.iso import build_iso
+from moxwell.lab.proxmox.guest import GuestAgentNotRunning, GuestVm
+from realnode import guests, images, template
+
+DRIVE = {"user-data": b"#cloud-config\n", "meta-data": b"instance-id: i\n"}
+
+
+def vm(conf: dict[str, Any], medium: bytes | None) -> GuestVm:
+    return GuestVm("r1", "pve1", 100, "qemu", "w1", "uuid", conf, lambda drive: medium)
+
+
+@pytest.mark.parametrize(
+    ("conf", "medium", "names"),
+    [
+        ({"ide0": "local:iso/a.iso,media=cdrom"}, build_iso(DRIVE), sorted(DRIVE)),
+        ({"ide0": "local:iso/a.iso,media=cdrom"}, b"not an ISO", []),
+        ({"ide0": "none,media=cdrom"}, None, []),
+        ({"scsi0": "local-lvm:vm-100-disk-0"}, build_iso(DRIVE), []),
+    ],
+    ids=["a config drive", "another medium", "an empty drive", "a disk"],
+)
+def test_the_seed_of_a_vm(conf: dict[str, Any], medium: bytes | None, names: list[str]) -> None:
+    found = guests.seed(vm(conf, medium))
+    assert sorted(found) == [f"{guests.SEED}/{name}" for name in names]
+    assert all(found[f"{guests.SEED}/{name}"] == DRIVE[name] for name in names)
+
+
+async def test_a_vm_without_a_config_drive_has_no_operating_system(tmp_path: Path) -> None:
+    real = guests.RealGuests(tmp_path, tmp_path, "br0")
+    empty = vm({}, None)
+    await real.booted(empty)
+    assert not real.handles_shutdown(empty)
+    with pytest.raises(GuestAgentNotRunning):
+        await real.agent(empty, "ping", {})
+    await real.stopped("r1", 100)
+
+
+def test_an_image_archive_is_complete(tmp_path: Path) -> None:
+    images.write_archive(tmp_path / "images.tar", b"busybox")
+    with tarfile.open(tmp_path / "images.tar") as archive:
+        files = {m.name: archive.extractfile(m) for m in archive.getmembers()}
+        data = {name: file.read() for name, file in files.items() if file is not None}
+    index = json.loads(data["index.json"])
+    named = [m["annotations"]["io.containerd.image.name"] for m in index["manifests"]]
+    assert named == [images.PAUSE, images.SHELL]
+    for manifest in index["manifests"]:
+        body = json.loads(data[blob(manifest)])
+        for part in (manifest, body["config"], *body["layers"]):
+            assert hashlib.sha256(data[blob(part)]).hexdigest() == part["digest"].split(":")[1]
+            assert len(data[blob(part)]) == part["size"]
+
+
+def blob(descriptor: dict[str, Any]) -> str:
+    return f"blobs/{descriptor['digest'].replace(':', '/')}"
+
+
+def test_the_template_contains_nothing_of_a_cluster() -> None:
+    text = "".join(template.FILES.values())
+    assert "token" not in text
+    assert "https://" not in text
