@@ -36,6 +36,8 @@ class RealGuests:
             return
         folder = self._folder / f"{vm.region}-{vm.vmid}"
         folder.mkdir(parents=True, exist_ok=True)
+        # without DMI the kubelet reports the machine ID as system UUID
+        files |= {"etc/machine-id": vm.uuid.replace("-", "").encode() + b"\n"}
         found = _MAC.search(str(vm.conf["net0"]))
         assert found is not None, "Proxmox gives every NIC an address"
         self._running[vm.region, vm.vmid] = await asyncio.to_thread(
