@@ -1,6 +1,7 @@
 """Nodes are never deleted without proof, and how many requests they cost; on virtual time."""
 
 from collections import Counter
+from functools import partial
 
 import pytest
 
@@ -162,7 +163,7 @@ def test_nodes_that_join_together_read_the_ha_groups_once() -> None:
             for n, name in enumerate(names):
                 await w.join(name, 300 + n)
             for name in names:
-                await w.until(lambda name=name: w.initialized(name))
+                await w.until(partial(w.initialized, name))
             asked = Counter(path for _, path in w.stage.transport.sent)
             assert asked["/cluster/ha/rules"] == 1
             assert asked["/cluster/ha/resources"] == 1

@@ -84,3 +84,9 @@ def imported(path: Path) -> tuple[str, ...]:
         if node.module:
             found += [f"{node.module}.{a.name}" for a in node.names]
     return tuple(found)
+
+
+def functions_of(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """The functions and methods of a module."""
+    yield from nodes_of(path, ast.FunctionDef)
+    yield from nodes_of(path, ast.AsyncFunctionDef)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.source_tree import SRC, dotted, imported, modules, nodes_of, tree_of
+from support.source_tree import SRC, dotted, functions_of, imported, modules, nodes_of, tree_of
 
 pytestmark = pytest.mark.xdist_group("source")  # parsed once
 BLOCKS = (ast.stmt, ast.excepthandler, ast.match_case)  # what an import can stand in
@@ -181,7 +181,7 @@ def test_functions_are_at_most_40_lines_long() -> None:
     found = [
         f"{name_of(p)}:{node.lineno} {node.name} {lines}"
         for p in modules()
-        for node in (*nodes_of(p, ast.FunctionDef), *nodes_of(p, ast.AsyncFunctionDef))
+        for node in functions_of(p)
         if (lines := (node.end_lineno or 0) - node.lineno + 1) > FUNCTION_LINES
     ]
     assert found == [], "\n".join(map(str, found))
@@ -268,7 +268,7 @@ def test_controllers_do_not_read_the_status_of_their_own_object() -> None:
     found = [
         f"{name_of(p)}:{line} in {node.name}"
         for p in controller_modules()
-        for node in (*nodes_of(p, ast.FunctionDef), *nodes_of(p, ast.AsyncFunctionDef))
+        for node in functions_of(p)
         if node.name in PURE
         for line in reads_own_status(node)
     ]

@@ -81,7 +81,8 @@ def test_what_the_spec_does_not_say_stays_the_templates() -> None:
     ],
 )
 def test_the_instance_type_is_the_sku(template: str, expected: str) -> None:
-    made = config(machine(instanceType="c1.2VCPU-4GB"), **(TEMPLATE | {"smbios1": template}))
+    current = TEMPLATE | {"smbios1": template}
+    made = config(machine(instanceType="c1.2VCPU-4GB"), None, **current)
     assert made["smbios1"] == expected
 
 
