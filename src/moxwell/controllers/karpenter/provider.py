@@ -47,6 +47,7 @@ class NodeInstance:
     allocatable: Mapping[str, str] = field(default_factory=dict)
     failure: LaunchFailure | None = None
     message: str = ""
+    in_progress: bool = False  # Proxmox works on it, for example copies its disk
 
 
 @dataclass(frozen=True, slots=True)

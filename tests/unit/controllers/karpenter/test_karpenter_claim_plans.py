@@ -87,6 +87,11 @@ MOVES: dict[str, tuple[NodeClaim, dict[str, Any], str]] = {
         {"instance": instance(InstanceState.PENDING)},
         "DeleteClaim launch_timeout",
     ),
+    "a clone takes long": (
+        claim(created=-301),
+        {"instance": instance(InstanceState.PENDING, in_progress=True)},
+        "LaunchMachine",
+    ),
     "no capacity": (
         claim(),
         {"instance": instance(InstanceState.FAILED, **FULL)},
@@ -107,6 +112,22 @@ MOVES: dict[str, tuple[NodeClaim, dict[str, Any], str]] = {
     "no node for too long": (
         claim(created=-901),
         {"instance": instance()},
+        "DeleteClaim registration_timeout",
+    ),
+    "no node for a while after a long launch": (
+        claim(created=-901),
+        {
+            "instance": instance(),
+            "record": LaunchRecord(provider_id=ID, launched=NOW + timedelta(seconds=-899)),
+        },
+        "Wait NodeNotFound",
+    ),
+    "no node for too long after a long launch": (
+        claim(created=-2000),
+        {
+            "instance": instance(),
+            "record": LaunchRecord(provider_id=ID, launched=NOW + timedelta(seconds=-901)),
+        },
         "DeleteClaim registration_timeout",
     ),
     "the machine of a registered claim is gone: it is not launched again": (

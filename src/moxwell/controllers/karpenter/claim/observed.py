@@ -14,6 +14,7 @@ class LaunchRecord:
     """What the status of a node claim remembers, as in Karpenter: its machine and its node."""
 
     provider_id: str = ""
+    launched: datetime | None = None  # when the machine existed first
     image_id: str = ""
     node_name: str = ""
     capacity: tuple[tuple[str, str | int], ...] = ()
@@ -22,10 +23,14 @@ class LaunchRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimTimeouts:
-    """How long a node claim may take; then it is deleted and the provisioner decides again."""
+    """
+    How long a node claim may take; then it is deleted and the provisioner decides again.
 
-    launch_seconds: float = 300.0
-    registration_seconds: float = 900.0
+    A launch that Proxmox works on may take longer: a full clone takes as long as its storage needs.
+    """
+
+    launch_seconds: float = 300.0  # from the creation of the claim
+    registration_seconds: float = 900.0  # from the launch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

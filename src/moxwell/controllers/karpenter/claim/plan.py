@@ -1,6 +1,7 @@
 """The next move of a node claim. Pure."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 
 from moxwell.api.karpenter.nodeclaims import NodeClaim
@@ -118,8 +119,11 @@ def seconds_to_expiry(claim: NodeClaim, seen: ObservedNodeClaim) -> float | None
 
 
 def _age(claim: NodeClaim, seen: ObservedNodeClaim) -> float:
-    created = claim.metadata.creation_timestamp
-    return 0.0 if created is None else (seen.now - created).total_seconds()
+    return _seconds_since(claim.metadata.creation_timestamp, seen)
+
+
+def _seconds_since(moment: datetime | None, seen: ObservedNodeClaim) -> float:
+    return 0.0 if moment is None else (seen.now - moment).total_seconds()
 
 
 def _launch(claim: NodeClaim, seen: ObservedNodeClaim) -> ClaimMove:
@@ -129,14 +133,15 @@ def _launch(claim: NodeClaim, seen: ObservedNodeClaim) -> ClaimMove:
         assert instance is not None
         assert failure is not None
         return DeleteClaim(claim, _FATAL[failure], instance.message)
-    if _age(claim, seen) >= timeout:
+    working = instance is not None and instance.in_progress
+    if _age(claim, seen) >= timeout and not working:
         text = f"no machine was made within {timeout:.0f} seconds"
         return DeleteClaim(claim, ClaimDisruption.LAUNCH_TIMEOUT, text)
     if instance is not None and instance.state is InstanceState.TERMINATING:
         text = "the machine is being deleted"
         return Wait(NodeClaimReason.INSTANCE_TERMINATING, text, requeue_after=LAUNCH_SECONDS)
     failed = instance is not None and instance.state is InstanceState.FAILED
-    left = timeout - _age(claim, seen)
+    left = LAUNCH_SECONDS if working else timeout - _age(claim, seen)
     return LaunchMachine(claim, min(RETRY_SECONDS if failed else LAUNCH_SECONDS, left))
 
 
@@ -172,7 +177,8 @@ def _await_node(claim: NodeClaim, seen: ObservedNodeClaim, expires: float | None
     text = "Node not registered with cluster"
     if seen.is_registered:  # the node was deleted; garbage collection decides
         return Wait(NodeClaimReason.NODE_NOT_FOUND, text, requeue_after=expires)
-    left = seen.timeouts.registration_seconds - _age(claim, seen)
+    waited = _seconds_since(seen.record.launched or claim.metadata.creation_timestamp, seen)
+    left = seen.timeouts.registration_seconds - waited
     if left <= 0:
         text = f"no node joined within {seen.timeouts.registration_seconds:.0f} seconds"
         return DeleteClaim(claim, ClaimDisruption.REGISTRATION_TIMEOUT, text)

@@ -1,6 +1,8 @@
 """Read the machine of a node claim and its nodes."""
 
-from moxwell.api.karpenter.nodeclaims import NodeClaim
+from datetime import datetime
+
+from moxwell.api.karpenter.nodeclaims import LAUNCHED, NodeClaim
 from moxwell.clock import Clock
 from moxwell.controllers.karpenter.claim.observed import (
     ClaimTimeouts,
@@ -10,6 +12,14 @@ from moxwell.controllers.karpenter.claim.observed import (
 from moxwell.controllers.karpenter.lookup import ClaimLookup
 from moxwell.controllers.karpenter.node_termination import TerminationObserver
 from moxwell.controllers.karpenter.provider import InstanceReader
+
+
+def _launched(claim: NodeClaim) -> datetime | None:
+    """When the launch was recorded; None before."""
+    for condition in claim.status.conditions:
+        if condition.type == LAUNCHED and condition.status == "True":
+            return condition.last_transition_time
+    return None
 
 
 class ClaimObserver:
@@ -38,6 +48,7 @@ class ClaimObserver:
             instance=instance,
             record=LaunchRecord(
                 provider_id=status.provider_id,
+                launched=_launched(claim),
                 image_id=status.image_id,
                 node_name=status.node_name,
                 capacity=tuple(sorted(status.capacity.items())),

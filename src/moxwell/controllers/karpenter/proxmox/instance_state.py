@@ -19,6 +19,7 @@ from moxwell.controllers.karpenter.proxmox.instance_record import (
 NO_CAPACITY = frozenset(
     {"InsufficientResources", "StorageFull", "HostDown", "HostMissing", "HostUnreachable"}
 )
+IN_PROGRESS = frozenset({"Cloning", "Migrating", "TaskRunning"})
 NOT_MADE = frozenset(
     {
         "FailureDomainNotFound",
@@ -68,6 +69,11 @@ def _condition(proxmox: ProxmoxMachine) -> Condition | None:
     return next((c for c in proxmox.status.conditions if c.type == "Ready"), None)
 
 
+def _is_in_progress(proxmox: ProxmoxMachine | None) -> bool:
+    ready = _condition(proxmox) if proxmox is not None else None
+    return ready is not None and ready.status != "True" and ready.reason in IN_PROGRESS
+
+
 def _instance(
     machine: Machine,
     record: InstanceRecord,
@@ -87,4 +93,5 @@ def _instance(
         allocatable=record.allocatable,
         failure=failure,
         message=message,
+        in_progress=_is_in_progress(proxmox),
     )
