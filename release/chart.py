@@ -1,21 +1,25 @@
 """
 Write the CRDs of the chart: ``chart.py``; ``make chart`` runs it.
 
-The files under ``charts/moxwell/files/crds`` are the CRDs of ``moxwell render crds``, one per file.
+The files under ``charts/moxwell/files/crds`` are the CRDs of ``moxwell render crds`` and those of
+the autoscaler's kinds, one per file.
 """
 
 from collections.abc import Mapping
 from pathlib import Path
 
 from moxwell.api import crd, registry
+from moxwell.api.karpenter import nodeclaims, nodepools, proxmox, proxmox_templates
 
 FOLDER = Path(__file__).parents[1] / "charts" / "moxwell" / "files" / "crds"
 WEBHOOK = crd.ConversionWebhook(service="moxwell-webhook-service", namespace="moxwell-system")
+SCALING = (*nodepools.KINDS, *nodeclaims.KINDS, *proxmox.KINDS, *proxmox_templates.KINDS)
 
 
 def files() -> Mapping[str, str]:
     """The text of each file by name."""
     trees = registry.make_crds(upstream=False, webhook=WEBHOOK)
+    trees = (*trees, *crd.crds(SCALING))
     return {f"{t['metadata']['name']}.yaml": crd.render([t]).removeprefix("---\n") for t in trees}
 
 

@@ -27,6 +27,9 @@ from envtest.control_plane import ControlPlane
 from envtest.plugin import require
 from envtest.process import Process, free_port
 from moxwell.api import crd, registry
+from moxwell.api.karpenter import nodepools
+from moxwell.controllers.karpenter.proxmox.instance_record import CLAIM_UID
+from moxwell.controllers.karpenter.proxmox.node_bootstrap import TOKEN_LABEL
 from support.helm import CHARTS
 from support.operator_process import Simulated, apply, until
 from support.pod_process import PodProcess, require_namespaces
@@ -84,6 +87,71 @@ metadata: {name: bad, namespace: default}
 spec: {template: {spec: {templateID: 9000, virtualMachineID: 100}}}
 """
 
+POOLS = ("kubeadm", "templates")  # how their nodes get their bootstrap data
+OWN_CLUSTER = f"""
+apiVersion: cluster.x-k8s.io/v1beta2
+kind: Cluster
+metadata: {{name: own, namespace: default}}
+spec:
+  infrastructureRef: {{apiGroup: infrastructure.cluster.x-k8s.io, kind: ProxmoxCluster, name: own}}
+---
+apiVersion: infrastructure.cluster.x-k8s.io/v1beta2
+kind: ProxmoxCluster
+metadata: {{name: own, namespace: default, labels: {{cluster.x-k8s.io/cluster-name: own}}}}
+spec:
+  controlPlaneEndpoint: {{host: 127.0.0.1, port: 6443}}
+  dnsServers: [8.8.8.8]
+  zoneConfig:
+    - zone: a
+      region: north
+      ipv4Config: {{addresses: ["10.1.0.10-10.1.0.99"], prefix: 24, gateway: 10.1.0.1}}
+---
+apiVersion: karpenter.proxmox.sinextra.dev/v1alpha1
+kind: ProxmoxUnmanagedTemplate
+metadata: {{name: ubuntu}}
+spec: {{tags: [k8s-v1.34.1]}}
+---
+apiVersion: v1
+kind: Secret
+metadata: {{name: templates, namespace: kube-system}}
+stringData:
+  user-data: |
+    #cloud-config
+    runcmd: [join {{{{ .Kubernetes.BootstrapToken }}}}]
+---
+apiVersion: karpenter.proxmox.sinextra.dev/v1alpha1
+kind: ProxmoxNodeClass
+metadata: {{name: {POOLS[0]}}}
+spec:
+  instanceTemplateRef: {{kind: ProxmoxUnmanagedTemplate, name: ubuntu}}
+---
+apiVersion: karpenter.proxmox.sinextra.dev/v1alpha1
+kind: ProxmoxNodeClass
+metadata: {{name: {POOLS[1]}}}
+spec:
+  instanceTemplateRef: {{kind: ProxmoxUnmanagedTemplate, name: ubuntu}}
+  metadataOptions: {{type: cdrom, templatesRef: {{name: templates, namespace: kube-system}}}}
+"""
+POOL_AND_POD = """
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {{name: {0}}}
+spec:
+  template:
+    spec:
+      taints: [{{key: scaled, effect: NoSchedule}}]  # not for the pods of the chart
+      requirements: [{{key: kubernetes.io/arch, operator: In, values: [amd64]}}]
+      nodeClassRef: {{group: karpenter.proxmox.sinextra.dev, kind: ProxmoxNodeClass, name: {0}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {{name: {0}, namespace: default}}
+spec:
+  nodeSelector: {{karpenter.sh/nodepool: {0}}}
+  tolerations: [{{key: scaled, operator: Exists}}]
+  containers: [{{name: a, image: pause, resources: {{requests: {{cpu: "1"}}}}}}]
+"""
+
 
 def documented(verb: str) -> str:
     """The console block of the page that has this ``helm`` command."""
@@ -136,6 +204,10 @@ class Installed:
                 program = locate.program(container)
                 self.processes[f"{name}/{container}"] = pod.start(container, program)
 
+    def items(self, kind: str, *more: str) -> list[Json]:
+        done = self.plane.kubectl("get", kind, "-o", "json", *more)
+        return list(json.loads(done.stdout)["items"])
+
     def logs(self) -> str:
         return "\n".join(f"{n}:\n{p.tail(30)}" for n, p in self.processes.items())
 
@@ -163,9 +235,10 @@ def values() -> Json:
     (given,) = re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S)
     loopback = ["--bind-address=127.0.0.1"]
     ports = {"healthPort": free_port(), "webhookPort": free_port()}
+    scaling = {"karpenter": True, "scaledCluster": "default/own"}
     return {
         **yaml.safe_load(given),
-        "operator": {**ports, "extraArgs": loopback},
+        "operator": {**ports, **scaling, "extraArgs": loopback},
         "cloud": {"enabled": True, "securePort": free_port(), "extraArgs": loopback},
         "csi": {
             "enabled": True,
@@ -256,6 +329,43 @@ def a_mistake_is_refused(installed: Installed) -> None:
     assert "validate.infrastructure.moxwell.dev" in installed.until("a refusal", refusal)
 
 
+def pods_get_machines(installed: Installed) -> None:
+    """Pods that no node can run become NodeClaims and machines, and end with their claims."""
+    apply(installed.plane, OWN_CLUSTER)
+    for pool in POOLS:
+        apply(installed.plane, POOL_AND_POD.format(pool))
+
+    def machines() -> dict[str, str]:
+        claims = {c["metadata"]["uid"]: c for c in installed.items("nodeclaims")}
+        complete = {m["metadata"]["name"] for m in installed.items("proxmoxmachines")}
+        return {
+            claims[uid]["metadata"]["labels"]["karpenter.sh/nodepool"]: m["metadata"]["name"]
+            for m in installed.items("machines")
+            if (uid := m["metadata"]["labels"].get(CLAIM_UID, "")) in claims
+            if m["metadata"]["name"] in complete
+        }
+
+    found = installed.until("the machines", lambda: len(made := machines()) == len(POOLS) and made)
+    assert installed.get("kubeadmconfigs", found["kubeadm"]) is not None
+    assert installed.get("secret", found["templates"]) is not None
+    assert join_tokens(installed) == 1
+    installed.plane.kubectl("delete", "pods", *POOLS, "-n", "default", "--wait=false")
+    installed.plane.kubectl("delete", "nodeclaims", "--all", "--wait=false")
+    for kind in ("nodeclaims", "machines", "proxmoxmachines"):
+        installed.until(f"the end of {kind}", lambda kind=kind: not installed.items(kind))
+    assert join_tokens(installed) == 0
+
+
+def owner(installed: Installed, crd_name: str) -> str:
+    """The Helm release that a CRD belongs to."""
+    found = installed.get("crd", crd_name) or {}
+    return str(found["metadata"].get("annotations", {}).get("meta.helm.sh/release-name", ""))
+
+
+def join_tokens(installed: Installed) -> int:
+    return len(installed.items("secrets", "-n", "kube-system", "-l", TOKEN_LABEL))
+
+
 def test_the_chart_is_installed_works_and_is_removed(
     own_genuine: ControlPlane, tmp_path: Path
 ) -> None:
@@ -265,7 +375,10 @@ def test_the_chart_is_installed_works_and_is_removed(
         proxmox.regions["north"].guests[201].conf["smbios1"] = f"uuid={UUID}"
         upstream = yaml.dump_all(crd.crds(registry.UPSTREAM), Dumper=managers.DUMPER)
         own_genuine.kubectl("apply", "--server-side", "-f", "-", stdin=upstream)
+        foreign = yaml.dump_all(crd.crds(nodepools.KINDS), Dumper=managers.DUMPER)
+        own_genuine.kubectl("apply", "--server-side", "-f", "-", stdin=foreign)  # of Karpenter
         own_genuine.kubectl("create", "-f", "-", stdin=yaml.safe_dump(NODE_OBJECT))
+        own_genuine.start_scheduler()
         installed, given = Installed(own_genuine, tmp_path), values()
         (tmp_path / "moxwell.yaml").write_text(regions(proxmox))
         (tmp_path / "values.yaml").write_text(yaml.safe_dump(given))
@@ -281,6 +394,9 @@ def test_the_chart_is_installed_works_and_is_removed(
         leases_are_held(installed)
         a_mistake_is_refused(installed)
         a_tenant_has_a_cluster(installed)
+        pods_get_machines(installed)
+        assert owner(installed, "nodepools.karpenter.sh") == ""
+        assert owner(installed, "nodeclaims.karpenter.sh") == "moxwell"
         assert installed.complaints() == []
         for process in installed.processes.values():
             process.stop()

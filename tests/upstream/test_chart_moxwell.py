@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 import moxwell
+from moxwell.controllers.karpenter.proxmox import node_bootstrap
 from moxwell.pve import config
 from support.helm import CHARTS, Helm, Rendered
 
@@ -18,7 +19,8 @@ CHART, RELEASE = CHARTS / "moxwell", CHARTS.parent / "release"
 SPACE = "proxmox"
 Json = dict[str, Any]
 CLUSTERS: Json = {"clusters": [{"region": "north", "url": "https://pve1:8006"}]}
-ALL: Json = {"config": CLUSTERS, "cloud": {"enabled": True}, "csi": {"enabled": True}}
+SCALING: Json = {"operator": {"karpenter": True, "scaledCluster": "capi/own"}}
+ALL: Json = {"config": CLUSTERS, "cloud": {"enabled": True}, "csi": {"enabled": True}, **SCALING}
 MANAGER = {
     ("Deployment", "moxwell-controller-manager"),
     ("Service", "moxwell-webhook-service"),
@@ -85,8 +87,9 @@ def rights(rules: Iterable[Json]) -> Rights:
             id="CSI driver only",
         ),
         pytest.param(
-            ALL, MANAGER | CLAIMS | CLOUD | CSI | {("Secret", "moxwell-config")}, 6, id="all"
+            ALL, MANAGER | CLAIMS | CLOUD | CSI | {("Secret", "moxwell-config")}, 11, id="all"
         ),
+        pytest.param(SCALING, MANAGER | CLAIMS, 11, id="autoscaler"),
     ],
 )
 def test_parts_can_be_switched(
@@ -102,6 +105,9 @@ def test_parts_can_be_switched(
     for kind, name in found:
         if kind.endswith("Binding") and kind in ACCESS:
             (subject,) = found[kind, name]["subjects"]
+            if subject["kind"] == "Group":
+                assert subject["name"] in node_bootstrap.GROUPS.split(",")
+                continue
             assert (subject["name"] in pods, subject["namespace"]) == (True, SPACE)
 
 
@@ -126,6 +132,10 @@ def workloads(found: Rendered) -> list[Json]:
         ({"configFiles": {"ca.pem": "x"}}, "configFiles needs config"),
         ({"operator": {"infra": False, "tenancy": False}}, "operator.infra or operator.tenancy"),
         ({"operator": {"enabled": False}}, "nothing is enabled"),
+        ({"operator": {"karpenter": True}}, "needs operator.scaledCluster, NAMESPACE/NAME"),
+        ({"operator": {**SCALING["operator"], "scaledCluster": "own"}}, "scaledCluster"),
+        ({"operator": {**SCALING["operator"], "infra": False}}, "needs operator.infra"),
+        ({"operator": {**SCALING["operator"], "namespaces": ["a"]}}, "remove operator.namespaces"),
     ],
 )
 def test_values_that_cannot_work_are_refused(helm: Helm, values: Json, said: str) -> None:
@@ -143,12 +153,12 @@ def test_the_schema_knows_every_key_of_a_region() -> None:
 def test_crds_are_those_of_the_product(helm: Helm) -> None:
     written = {path.name: path.read_text() for path in (CHART / "files" / "crds").iterdir()}
     assert written == script("chart").files(), "run `make chart`"
-    found = helm.template("moxwell", SPACE)
+    found = helm.template("moxwell", SPACE, SCALING)
     for name, text in written.items():
         wanted = yaml.load(text, Loader=yaml.CSafeLoader)
         crd = found["CustomResourceDefinition", name.removesuffix(".yaml")]
         assert crd["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}
-        if "webhook" in wanted["spec"]["conversion"]:
+        if "webhook" in wanted["spec"].get("conversion", {}):
             wanted["spec"]["conversion"]["webhook"]["clientConfig"]["service"]["namespace"] = SPACE
         assert crd == wanted
 
@@ -168,6 +178,28 @@ def test_machines_have_the_rights_of_the_clusterctl_release(helm: Helm) -> None:
     assert [hook["rules"] for hook in hooks] == [
         h["rules"] for h in release.webhooks()[1]["webhooks"]
     ]
+
+
+def test_the_autoscaler_writes_secrets_in_two_namespaces_only(helm: Helm) -> None:
+    found = helm.template("moxwell", SPACE, SCALING)
+    plain = helm.template("moxwell", SPACE)
+    name, words = "moxwell-controller-manager", "--controllers=infra,tenancy,karpenter"
+    assert {("manager", words), ("manager", "--scaled-cluster=capi/own")} <= arguments(
+        found["Deployment", name]
+    )
+    added = rights(found["ClusterRole", name]["rules"]) - rights(
+        plain["ClusterRole", name]["rules"]
+    )
+    assert ("", "pods/eviction", "", "create") in added
+    assert not {r for r in added if r[1] == "secrets"}
+    spaces = {}
+    for kind, role in found.keys() - plain.keys():
+        if kind == "Role":
+            spaces[found[kind, role]["metadata"]["namespace"]] = rights(found[kind, role]["rules"])
+            assert ("RoleBinding", role) in found
+    assert spaces.keys() == {"capi", "kube-system"}
+    assert ("", "secrets", "", "create") in spaces["capi"]
+    assert ("", "secrets", "", "delete") in spaces["kube-system"]
 
 
 def test_storage_is_that_of_the_release(helm: Helm) -> None:

@@ -112,21 +112,45 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {{ $name
 subjects: [{kind: ServiceAccount, name: {{ $name }}, namespace: {{ $root.Release.Namespace }}}]
 {{- with index . 3 }}
 ---
+{{ include "moxwell.role" (list $root $name $name $root.Release.Namespace .) }}
+{{- end }}
+{{- end }}
+
+{{/* A Role of a ServiceAccount in a namespace: (list $ account name namespace rules). */}}
+{{- define "moxwell.role" -}}
+{{- $root := index . 0 -}}{{- $account := index . 1 -}}{{- $name := index . 2 -}}{{- $space := index . 3 -}}
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata:
   name: {{ $name }}
-  namespace: {{ $root.Release.Namespace }}
+  namespace: {{ $space }}
   labels: {{- include "moxwell.labels" $root | nindent 4 }}
-rules: {{- trim . | nindent 2 }}
+rules: {{- index . 4 | trim | nindent 2 }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata:
   name: {{ $name }}
-  namespace: {{ $root.Release.Namespace }}
+  namespace: {{ $space }}
   labels: {{- include "moxwell.labels" $root | nindent 4 }}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: {{ $name }}}
-subjects: [{kind: ServiceAccount, name: {{ $name }}, namespace: {{ $root.Release.Namespace }}}]
+subjects: [{kind: ServiceAccount, name: {{ $account }}, namespace: {{ $root.Release.Namespace }}}]
 {{- end }}
+
+{{/*
+Whether a CRD belongs to this release: (list $ name). Karpenter's CRDs that exist already, as its own charts
+install them, stay as they are, because Helm refuses to take them over.
+*/}}
+{{- define "moxwell.installsCrd" -}}
+{{- $root := index . 0 -}}{{- $name := index . 1 -}}{{- $v := $root.Values.operator -}}
+{{- if hasSuffix ".infrastructure.cluster.x-k8s.io" $name -}}
+{{- if $v.infra }}yes{{ end -}}
+{{- else if hasSuffix ".apps.cozystack.io" $name -}}
+{{- if $v.tenancy }}yes{{ end -}}
+{{- else if $v.karpenter -}}
+{{- $found := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" $name | default dict -}}
+{{- $notes := dig "metadata" "annotations" dict $found -}}
+{{- $release := list (get $notes "meta.helm.sh/release-namespace") (get $notes "meta.helm.sh/release-name") -}}
+{{- if or (not $found) (eq (join "/" $release) (printf "%s/%s" $root.Release.Namespace $root.Release.Name)) }}yes{{ end -}}
+{{- end -}}
 {{- end }}

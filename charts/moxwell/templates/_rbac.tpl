@@ -32,6 +32,25 @@
 - {apiGroups: [ipam.cluster.x-k8s.io], resources: [ipaddressclaims, inclusterippools], verbs: [get, list, watch, create, delete, patch]}
 - {apiGroups: [ipam.cluster.x-k8s.io], resources: [ipaddresses, globalinclusterippools], verbs: [get, list, watch]}
 {{- end }}
+{{- if .Values.operator.karpenter }}
+# The autoscaler: what it watches, the nodes and pods that it ends, Karpenter's objects.
+- {apiGroups: [""], resources: [namespaces, persistentvolumes, persistentvolumeclaims], verbs: [get, list, watch]}
+- {apiGroups: [storage.k8s.io], resources: [storageclasses, csinodes, volumeattachments], verbs: [get, list, watch]}
+- {apiGroups: [apps], resources: [daemonsets], verbs: [get, list, watch]}
+- {apiGroups: [policy], resources: [poddisruptionbudgets], verbs: [get, list, watch]}
+- {apiGroups: [""], resources: [nodes], verbs: [get, list, watch, patch, delete]}
+- {apiGroups: [""], resources: [pods], verbs: [get, list, watch, delete]}
+- {apiGroups: [""], resources: [pods/eviction], verbs: [create]}
+- {apiGroups: [karpenter.sh], resources: [nodepools], verbs: [get, list, watch, patch]}
+- {apiGroups: [karpenter.sh], resources: [nodeclaims], verbs: [get, list, watch, create, patch, delete]}
+- {apiGroups: [karpenter.sh], resources: [nodepools/status, nodeclaims/status], verbs: [get, patch, update]}
+- {apiGroups: [karpenter.sh], resources: [nodepools/finalizers, nodeclaims/finalizers], verbs: [update]}
+- {apiGroups: [karpenter.proxmox.sinextra.dev], resources: [proxmoxnodeclasses], verbs: [get, list, watch, patch]}
+- {apiGroups: [karpenter.proxmox.sinextra.dev], resources: [proxmoxunmanagedtemplates], verbs: [get, list, watch]}
+- apiGroups: [karpenter.proxmox.sinextra.dev]
+  resources: [proxmoxnodeclasses/status, proxmoxunmanagedtemplates/status]
+  verbs: [get, patch, update]
+{{- end }}
 {{- if .Values.operator.tenancy }}
 # Tenants: namespaces, quotas and roles. The Roles grant nothing that is not granted here, so no `escalate` is needed.
 - {apiGroups: [apps.cozystack.io], resources: [kuberneteses, tenants], verbs: [get, list, watch, create, update, patch, delete]}
@@ -58,6 +77,21 @@
 {{- define "moxwell.operatorRules" }}
 - {apiGroups: [coordination.k8s.io], resources: [leases], verbs: [get, list, watch, create, delete, patch, update]}
 - {apiGroups: [""], resources: [secrets], verbs: [get, create, patch, update]}  # the certificate of the webhooks
+{{- end }}
+
+{{- /* Machines of the autoscaler, in the namespace of the Cluster object. */}}
+{{- define "moxwell.scaledMachineRules" }}
+- {apiGroups: [cluster.x-k8s.io], resources: [machines], verbs: [create, delete]}
+- {apiGroups: [cluster.x-k8s.io], resources: [machines/finalizers], verbs: [update]}  # Machines own the objects below
+- {apiGroups: [bootstrap.cluster.x-k8s.io], resources: [kubeadmconfigs], verbs: [get, create]}
+- {apiGroups: [infrastructure.cluster.x-k8s.io], resources: [proxmoxmachines], verbs: [create]}
+- {apiGroups: [""], resources: [secrets], verbs: [create]}  # bootstrap data
+{{- end }}
+
+{{- /* Join tokens of the autoscaler's nodes, in kube-system. */}}
+{{- define "moxwell.joinTokenRules" }}
+- {apiGroups: [""], resources: [secrets], verbs: [get, list, create, delete]}
+- {apiGroups: [""], resources: [configmaps], resourceNames: [kube-root-ca.crt], verbs: [get]}
 {{- end }}
 
 {{- define "moxwell.cloudClusterRules" }}

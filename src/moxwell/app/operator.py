@@ -93,6 +93,10 @@ def _scaled_cluster(options: OperatorOptions) -> Key | None:
             "the karpenter controllers need --scaled-cluster NAMESPACE/NAME: the Cluster object of "
             "the cluster that is scaled"
         )
+    if options.settings.namespaces:
+        raise Invalid(
+            "the karpenter controllers need the pods of all namespaces; remove --namespace"
+        )
     return Key(namespace, name)
 
 

@@ -111,6 +111,13 @@ def test_the_scaled_cluster_is_a_namespace_and_a_name(tmp_path: Path, cluster: s
         operator.check(asked)
 
 
+def test_the_autoscaler_needs_the_pods_of_all_namespaces(tmp_path: Path) -> None:
+    asked = replace(options(tmp_path / "config.yaml", ONE, SCALING), scaled_cluster="default/c")
+    narrow = replace(asked, settings=replace(asked.settings, namespaces=("default",)))
+    with pytest.raises(Invalid, match="remove --namespace"):
+        operator.check(narrow)
+
+
 def test_the_autoscaler_runs_beside_the_machines(tmp_path: Path) -> None:
     asked = replace(options(tmp_path / "config.yaml", ONE, SCALING), scaled_cluster="default/c")
     operator.check(asked)
