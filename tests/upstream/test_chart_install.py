@@ -351,9 +351,13 @@ def pods_get_machines(installed: Installed) -> None:
     assert join_tokens(installed) == 1
     installed.plane.kubectl("delete", "pods", *POOLS, "-n", "default", "--wait=false")
     installed.plane.kubectl("delete", "nodeclaims", "--all", "--wait=false")
-    for kind in ("nodeclaims", "machines", "proxmoxmachines"):
-        installed.until(f"the end of {kind}", lambda kind=kind: not installed.items(kind))
+    installed.until("the end of the claims", lambda: not machines_left(installed))
     assert join_tokens(installed) == 0
+
+
+def machines_left(installed: Installed) -> list[str]:
+    kinds = ("nodeclaims", "machines", "proxmoxmachines")
+    return [o["metadata"]["name"] for kind in kinds for o in installed.items(kind)]
 
 
 def owner(installed: Installed, crd_name: str) -> str:
