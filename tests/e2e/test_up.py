@@ -51,6 +51,7 @@ def test_kubectl_sees_nodes_in_their_regions_and_pods_on_them(lab: LabInspector)
     assert {n["metadata"]["labels"][place] for n in nodes} == regions(lab)
     assert all(n["spec"]["providerID"].startswith("proxmox://") for n in nodes)
     eventually(lambda: _are_open(lab, tenant), "pods may go everywhere")
+    eventually(lambda: _have_addresses(lab, tenant), "the cloud controllers set the addresses")
     lab.kubectl("create", "deployment", "web", "--image=nginx", "--replicas=6", tenant=tenant)
     lab.kubectl("rollout", "status", "deployment/web", "--timeout=240s", tenant=tenant)
     pods = lab.objects("pods", "default", tenant=tenant)
@@ -62,6 +63,12 @@ def test_kubectl_sees_nodes_in_their_regions_and_pods_on_them(lab: LabInspector)
 def _are_open(lab: LabInspector, tenant: Path) -> bool:
     """Taints go a moment after a node is ready."""
     return not any(n["spec"].get("taints") for n in lab.objects("nodes", tenant=tenant))
+
+
+def _have_addresses(lab: LabInspector, tenant: Path) -> bool:
+    """A kubelet with an external cloud provider does not report any itself."""
+    rows = [n["status"].get("addresses", ()) for n in lab.objects("nodes", tenant=tenant)]
+    return all("InternalIP" in {a["type"] for a in addresses} for addresses in rows)
 
 
 def test_starting_twice_is_harmless(lab: LabInspector) -> None:

@@ -51,6 +51,7 @@ apiVersion: v1
 kind: Pod
 metadata: {{name: hello}}
 spec:
+  terminationGracePeriodSeconds: 5
   containers:
     - name: shell
       image: {images.SHELL}
@@ -165,10 +166,11 @@ def test_a_genuine_node_joins_and_runs_a_pod(proxmox: str, mine: Instance, tmp_p
     )
     check_node(node)
     check_pod(cluster)
+    check_drain(mine, cluster)
     deleted = mine.run("cluster", "delete", "real", "--namespace", "tenant-real")
     assert deleted.returncode == 0
-    left = [p for p in Path("/sys/fs/cgroup").glob("*/moxwell-*") if p.is_dir()]
-    assert left == []
+    guests = management.run("get", "proxmoxmachines", "-A", "-o", "name")
+    assert (guests, groups()) == ("", [])
 
 
 def check_node(node: dict[str, Any]) -> None:
@@ -188,6 +190,21 @@ def check_pod(cluster: Cluster) -> None:
     eventually(lambda: [p for p in cluster.items("pods") if ready(p)], "it runs", PATIENCE_SECONDS)
     assert cluster.run("logs", "hello") == "hello from a real node\n"
     assert cluster.run("exec", "hello", "--", "cat", "/etc/hostname") == "hello\n"
+
+
+def check_drain(mine: Instance, cluster: Cluster) -> None:
+    """The node of a group without replicas is drained, shut down and deleted."""
+    words = ("cluster", "scale", "real", "md0", "0", "--namespace", "tenant-real")
+    assert mine.run(*words).returncode == 0
+    eventually(lambda: cluster.run("get", "nodes", "-o", "name") == "", "no Node is left")
+    eventually(lambda: cluster.run("get", "pods", "-o", "name") == "", "no pod is left")
+    eventually(lambda: groups() == [], "no cgroup is left")
+
+
+def groups() -> list[Path]:
+    """The cgroups of guests; version 1 has several hierarchies."""
+    top = Path("/sys/fs/cgroup")
+    return [*top.glob("moxwell-*"), *top.glob("*/moxwell-*")]
 
 
 def test_the_programs_of_a_node_are_installed() -> None:

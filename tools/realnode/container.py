@@ -78,6 +78,15 @@ class NodeContainer:
         found: list[dict[str, Any]] = json.loads(self.run("ip", "-j", "address").stdout or "[]")
         return found
 
+    def shut_down(self, seconds: float = PATIENCE_SECONDS) -> bool:
+        """Let systemd stop all services; returns whether it ended in time."""
+        self.run("systemctl", "poweroff", "--no-block")
+        try:
+            self.outer.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
     def stop(self) -> None:
         """End all processes and remove the cgroups; the files stay."""
         self.outer.kill()  # --kill-child ends systemd, and with it the PID namespace

@@ -60,9 +60,13 @@ class RealGuests:
         found = self._running.get((vm.region, vm.vmid))
         if found is None:
             raise GuestAgentNotRunning
-        return await asyncio.to_thread(self._answer, found, vm, command, args)
+        if command == "shutdown":
+            if await asyncio.to_thread(found.shut_down):
+                vm.power_off()
+            return {}
+        return await asyncio.to_thread(self._answer, found, command, args)
 
-    def _answer(self, guest: NodeContainer, vm: GuestVm, command: str, args: dict[str, Any]) -> Any:
+    def _answer(self, guest: NodeContainer, command: str, args: dict[str, Any]) -> Any:
         match command:
             case "ping" | "fstrim":
                 return {}
@@ -78,9 +82,6 @@ class RealGuests:
                 return self._exec(guest, args)
             case "exec-status":
                 return self._commands.pop(int(args["pid"]))
-            case "shutdown":
-                vm.power_off()
-                return {}
         raise GuestAgentNotRunning
 
     def _exec(self, guest: NodeContainer, args: dict[str, Any]) -> dict[str, int]:

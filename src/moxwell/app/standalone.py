@@ -242,7 +242,8 @@ async def _open_control_planes(
     storage = TenantStorage(regions, clock, record, parse_by_cluster(_config_text(options)))
 
     def extend(tenant: Runtime, key: Key) -> None:
-        add_cloud(tenant, clock, regions.scope(str(key)), Features())
+        # A kubelet with --cloud-provider=external and no --node-ip reports no address.
+        add_cloud(tenant, clock, regions.scope(str(key)), Features(mode="auto"))
         storage.add(tenant, key, binding=False)
         autoscaler.add(tenant, key)
 

@@ -1,8 +1,10 @@
 """What the real guests get from a VM, and the images that they run."""
 
+import asyncio
 import hashlib
 import json
 import tarfile
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 
 from moxwell.bootstrap.iso import build_iso
 from moxwell.lab.proxmox.guest import GuestAgentNotRunning, GuestVm
-from realnode import guests, images, template
+from realnode import container, guests, images, template
 
 DRIVE = {"user-data": b"#cloud-config\n", "meta-data": b"instance-id: i\n"}
 
@@ -43,6 +45,31 @@ async def test_a_vm_without_a_config_drive_has_no_operating_system(tmp_path: Pat
     with pytest.raises(GuestAgentNotRunning):
         await real.agent(empty, "ping", {})
     await real.stopped("r1", 100)
+
+
+@pytest.mark.parametrize("ended", [True, False], ids=["in time", "not in time"])
+async def test_a_shutdown_powers_off_once_the_guest_ended(
+    ended: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The power is switched in the event loop, where the simulator runs."""
+    monkeypatch.setattr(container, "start", lambda *args: FakeContainer(ended))
+    real, off = guests.RealGuests(tmp_path, tmp_path, "br0"), list[object]()
+    medium = {"ide0": "local:iso/a.iso,media=cdrom", "net0": "virtio=BC:24:11:00:00:01"}
+    guest = vm(medium, build_iso(DRIVE))
+    guest = replace(guest, power_off=lambda: off.append(asyncio.get_running_loop()))
+    await real.booted(guest)
+    assert await real.agent(guest, "shutdown", {}) == {}
+    assert len(off) == ended
+
+
+@dataclass
+class FakeContainer:
+    """A guest that shuts down in time or not."""
+
+    ended: bool
+
+    def shut_down(self) -> bool:
+        return self.ended
 
 
 def test_an_image_archive_is_complete(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ expired Lease.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -72,7 +71,7 @@ def taints(facts: NodeFacts) -> list[dict[str, Any]]:
         key, _, value = key_value.partition("=")
         if key:
             found.append({"key": key, "effect": effect} | ({"value": value} if value else {}))
-    if facts.args.get("cloud-provider") == "external":
+    if _is_external(facts):
         found.append(dict(UNINITIALIZED))
     return found
 
@@ -99,15 +98,25 @@ def as_status(facts: NodeFacts, now: str) -> dict[str, Any]:
         "pods": facts.args.get("max-pods", "110"),
         "ephemeral-storage": "20Gi",
     }
-    addresses = [{"type": "InternalIP", "address": a.split("/")[0]} for a in facts.addresses]
-    addresses.append({"type": "Hostname", "address": facts.name})
     return {
         "capacity": capacity,
         "allocatable": capacity,
-        "addresses": addresses,
         "conditions": [_ready(now), *(_no_pressure(kind, now) for kind in _PRESSURES)],
         "nodeInfo": _info(facts),
     }
+
+
+def own_addresses(facts: NodeFacts) -> list[dict[str, str]]:
+    """With an external cloud provider only those of ``--node-ip``; it sets the others."""
+    found = [a.split("/")[0] for a in facts.addresses]
+    if _is_external(facts):
+        found = [a.strip() for a in facts.args.get("node-ip", "").split(",") if a.strip()]
+    rows = [{"type": "InternalIP", "address": a} for a in found]
+    return [*rows, {"type": "Hostname", "address": facts.name}]
+
+
+def _is_external(facts: NodeFacts) -> bool:
+    return facts.args.get("cloud-provider") == "external"
 
 
 _PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure")
@@ -173,9 +182,12 @@ class SimulatedKubelet:
 
     async def register(self) -> None:
         """Create the Node if it does not exist and update its status; idempotent."""
-        with contextlib.suppress(Conflict):  # exists: the guest restarted
+        try:
             await self._kube.create(as_node(self._facts), NODES)
-        await self._update_status()
+        except Conflict:  # exists: the guest restarted
+            await self._update_status()
+        else:
+            await self._update_status(new=True)
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -203,9 +215,11 @@ class SimulatedKubelet:
             else:
                 return
 
-    async def _update_status(self) -> None:
+    async def _update_status(self, *, new: bool = False) -> None:
         now = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
         status = as_status(self._facts, now)
+        if new or not _is_external(self._facts):
+            status["addresses"] = own_addresses(self._facts)
         node = await self._kube.merge(
             NODES, self._facts.name, {"status": status}, subresource="status"
         )

@@ -14,6 +14,11 @@ from moxwell.controllers.cloud.features import Features
 from moxwell.controllers.cloud.guest_lookup import GuestGone, GuestUnknown, NotAGuest
 from moxwell.controllers.cloud.identity import GuestIdentity
 from moxwell.controllers.cloud.node import plan
+from moxwell.controllers.cloud.node.controller import (
+    REFRESH_SECONDS,
+    RETRY_SECONDS,
+    CloudNodeReconciler,
+)
 from moxwell.pve import config
 from moxwell.runtime.move import Done, Wait
 
@@ -150,6 +155,16 @@ QEMU = {"features": {"network": {"mode": "qemu"}}}
         pytest.param(
             {"mode": "default"}, [], "10.0.0.7", ["InternalIP 10.0.0.7"], id="as the kubelet says"
         ),
+        pytest.param(
+            {"mode": "default"}, [("eth0", "10.0.0.5")], "", [], id="the kubelet says nothing"
+        ),
+        pytest.param(
+            {"mode": "auto"},
+            [("lo", "127.0.0.1"), ("eth0", "10.0.0.5"), ("cni0", "10.244.0.1")],
+            "",
+            ["InternalIP 10.0.0.5"],
+            id="the kubelet says nothing, the agent does",
+        ),
     ],
 )
 def test_addresses(network: Any, inside: Any, given: str, rows: list[str]) -> None:
@@ -246,6 +261,32 @@ def test_a_provider_id_that_is_there_is_not_touched() -> None:
     move = plan_of(subject, "found", GUEST, Features())
     assert isinstance(move, plan.InitializeCloudNode)
     assert "providerID" not in move.change["spec"]
+
+
+@pytest.mark.parametrize(
+    "inside, young, seconds",
+    [
+        pytest.param((), True, RETRY_SECONDS, id="the agent does not run yet"),
+        pytest.param((), False, REFRESH_SECONDS, id="it has no agent"),
+        pytest.param((("eth0", "10.0.0.5"),), True, REFRESH_SECONDS, id="it has an address"),
+    ],
+)
+@pytest.mark.parametrize("taints", [(plan.TAINT,), ()], ids=["new", "initialized"])
+def test_a_young_node_without_address_is_looked_at_again_soon(
+    taints: tuple[str, ...], inside: tuple[tuple[str, str], ...], young: bool, seconds: float
+) -> None:
+    from dataclasses import replace
+
+    nothing: Any = None  # the answer depends on the arguments only
+    made = CloudNodeReconciler(
+        nothing, nothing, Features(mode="auto"), nothing, clock=nothing, metrics=nothing
+    )
+    labels, host = {identity.REGION: "r1"}, NodeAddress(type="Hostname", address="w1")
+    subject = node(*taints, provider="proxmox://r1/101", labels=labels, addresses=[host])
+    result: Any = "found"
+    guest = replace(GUEST, agent_addresses=inside, agent_running=bool(inside))
+    seen = plan.ObservedCloudNode(result=result, guest=guest, young=young)
+    assert made.requeue_after(subject, seen, made.plan(subject, seen)) == seconds
 
 
 OLD = {identity.OLD_ZONE: "a", identity.OLD_REGION: "r", identity.OLD_TYPE: "t"}

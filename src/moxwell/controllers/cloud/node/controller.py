@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from moxwell.api.core.nodes import Node
+from moxwell.api.core.nodes import Node, NodeAddress
 from moxwell.clock import Clock
 from moxwell.controllers.cloud.features import Features
 from moxwell.controllers.cloud.guest_lookup import guest_of
@@ -27,7 +27,7 @@ from moxwell.pve.model import InventoryChange, InventoryEvent, ObservedGuest
 from moxwell.pve.regions import Regions
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
-from moxwell.runtime.move import Wait
+from moxwell.runtime.move import Done, Wait
 from moxwell.runtime.reconciler import Note, Reconciler
 
 NAME = "cloud.node"
@@ -114,7 +114,8 @@ class CloudNodeReconciler(Reconciler[Node, ObservedCloudNode, CloudNodeMove, Jso
         self, obj: Node, seen: ObservedCloudNode, move: CloudNodeMove
     ) -> float | None:
         if not isinstance(move, Wait):
-            return self._refresh
+            asked_too_early = seen.young and _waits_for_address(obj, move)
+            return RETRY_SECONDS if asked_too_early else self._refresh
         if is_new(obj):
             soon = move.reason != CloudNodeReason.GUEST_NOT_FOUND or seen.young
             return RETRY_SECONDS if soon else self._refresh
@@ -140,8 +141,19 @@ class CloudNodeReconciler(Reconciler[Node, ObservedCloudNode, CloudNodeMove, Jso
         return [n.name for n in (*named, *unnamed)]
 
 
+def _waits_for_address(obj: Node, move: CloudNodeMove) -> bool:
+    """Whether a guest's node has no address, as before its guest agent runs."""
+    if isinstance(move, Done):
+        return guest_of(obj) is not None and not _has_address(obj.status.addresses)
+    return not isinstance(move, Wait) and not _has_address(move.addresses)
+
+
+def _has_address(rows: Iterable[NodeAddress]) -> bool:
+    return any(a.type in {"InternalIP", "ExternalIP"} for a in rows)
+
+
 def _missing_address(move: InitializeCloudNode) -> Sequence[Note]:
-    if any(a.type in {"InternalIP", "ExternalIP"} for a in move.addresses):
+    if _has_address(move.addresses):
         return ()
     text = "no address is known: start the kubelet with --node-ip, or set network.mode: auto"
     return (Note(CloudNodeReason.NO_ADDRESS, text, "Warning"),)
