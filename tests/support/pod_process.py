@@ -35,7 +35,8 @@ set -e
 root=$1 writable=$2; shift 2
 mount --bind "$root" "$root"
 while [ "$1" != volumes ]; do mount --bind -o ro "$1" "$root$2"; shift 2; done; shift
-while [ "$1" != -- ]; do mount --bind "$1" "$root$2"; shift 2; done; shift
+while [ "$1" != programs ]; do mount --bind "$1" "$root$2"; shift 2; done; shift
+while [ "$1" != -- ]; do mkdir -p "$root$2"; mount --bind -o ro "$1" "$root$2"; shift 2; done; shift
 mount -t proc proc "$root/proc"
 mkdir -p "$root/dev"
 mount -t tmpfs tmpfs "$root/dev"
@@ -99,11 +100,13 @@ class PodProcess:
             (root / name).mkdir(parents=True, exist_ok=True)
         root.chmod(0o755)
         mounts: list[str] = []
-        for group, end in ((self._system(root), "volumes"), (self._volumes(spec), "--")):
+        for group, end in ((self._system(root), "volumes"), (self._volumes(spec), "programs")):
             for source, target in group:
                 (root / target.lstrip("/")).mkdir(parents=True, exist_ok=True)
                 mounts += [str(source), target]
             mounts.append(end)
+        mounts += [part for path in _programs() for part in (str(path), str(path))]
+        mounts.append("--")
         security = {**self.spec.get("securityContext", {}), **spec.get("securityContext", {})}
         writable = "no" if security.get("readOnlyRootFilesystem") else "yes"
         enter = ["-m", "sh", "-c", ENTER, "sh", str(root), writable, *mounts]
@@ -119,14 +122,7 @@ class PodProcess:
                     link.symlink_to(path.readlink())
             elif path.exists():
                 found.append((path, str(path)))
-        programs = {
-            ROOT,
-            Path(sys.prefix),
-            Path(sys.base_prefix),
-            locate.program("helm").parents[1],
-        }
-        outer = [p for p in programs if not any(q in p.parents for q in (*programs, Path("/usr")))]
-        return [*found, *((path, str(path)) for path in sorted(outer))]
+        return found
 
     def _volumes(self, spec: Json) -> list[tuple[Path, str]]:
         volumes = {volume["name"]: volume for volume in self.spec.get("volumes", [])}
@@ -202,6 +198,13 @@ class PodProcess:
         ports = {port["name"]: port["containerPort"] for port in spec["ports"]}
         scheme = probe.get("scheme", "HTTP").lower()
         return f"{scheme}://127.0.0.1:{ports[probe['port']]}{probe['path']}"
+
+
+def _programs() -> list[Path]:
+    """This checkout, Python and the programs of envtest; a volume may be above them (``/tmp``)."""
+    cache = locate.program("helm").parents[1]
+    programs = {ROOT, Path(sys.prefix), Path(sys.base_prefix), cache}
+    return sorted(p for p in programs if not any(q in p.parents for q in (*programs, Path("/usr"))))
 
 
 def _privileges(security: Json) -> list[str]:
