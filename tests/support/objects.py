@@ -6,6 +6,7 @@ Optional fields are present at random; bounds, enums and patterns are respected,
 
 import re
 import string
+from datetime import datetime
 from typing import Any
 
 from hypothesis import strategies as st
@@ -15,7 +16,9 @@ from moxwell.api.kinds import Object
 
 Tree = dict[str, Any]
 _NAMES = st.text(string.ascii_lowercase, min_size=1, max_size=5)
-_TIMES = st.datetimes().map(lambda t: t.replace(microsecond=0, year=2026).isoformat() + "Z")
+_TIMES = st.datetimes(min_value=datetime(2020, 1, 1), max_value=datetime(2030, 1, 1)).map(
+    lambda t: t.replace(microsecond=0).isoformat() + "Z"
+)
 
 
 def objects(kind: type[Object]) -> st.SearchStrategy[Tree]:
