@@ -22,7 +22,7 @@ from moxwell.embedded.apiserver.encryption.envelope import open_encryption
 from moxwell.embedded.apiserver.revision_log import LoadedLog, RevisionLog
 from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.embedded.apiserver.storage import backup, repair, restore
-from moxwell.embedded.apiserver.storage.errors import DiskFailed
+from moxwell.embedded.apiserver.storage.errors import DatabaseDamaged, DiskFailed
 from moxwell.embedded.apiserver.storage.rows import LogRow
 from moxwell.embedded.apiserver.storage.settings import StorageSettings
 from moxwell.testing.api_calls import CM, ApiClient, Object, configmap
@@ -93,7 +93,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Written:
     """A database whose process was killed: its writes are in the write-ahead log."""
     made, log = write(tmp_path_factory.mktemp("written"), 60)
     folder = tmp_path_factory.mktemp("killed")
-    for name in ("db", "db-wal"):
+    for name in ("db", "db-wal", "db-acknowledged"):
         shutil.copy(made.folder / name, folder / name)
     log.close()
     made.folder = folder
@@ -190,10 +190,9 @@ def test_a_damaged_file_is_served_truly_or_refused(
 
 @EXAMPLES
 @given(parts=changes)
-def test_a_damaged_write_ahead_log_loses_at_most_the_last_transactions(
+def test_a_damaged_write_ahead_log_loses_no_acknowledged_transaction(
     killed: Written, tmp_path: Path, parts: list[tuple[float, bytes]]
 ) -> None:
-    """A damaged last transaction looks like a write that a power failure tore."""
     folder = tmp_path / "copy"
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(killed.folder, folder)
@@ -202,9 +201,35 @@ def test_a_damaged_write_ahead_log_loses_at_most_the_last_transactions(
     if loaded is None:
         check_repaired(folder / "db", killed)
         return
-    last = loaded.revision - 1
-    assert last in killed.batches[-3:]
-    check_truth(loaded, killed.state(last))
+    assert loaded.revision - 1 == killed.batches[-1]
+    check_truth(loaded, killed.state())
+
+
+@pytest.mark.parametrize("cut", [1, 4000, 9000])
+def test_a_log_that_lost_its_end_is_refused_and_repaired(
+    killed: Written, tmp_path: Path, cut: int
+) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(killed.folder, folder)
+    wal = folder / "db-wal"
+    wal.write_bytes(wal.read_bytes()[:-cut])
+    with pytest.raises(DatabaseDamaged, match="was acknowledged: run `moxwell repair`"):
+        opened(folder / "db")
+    check_repaired(folder / "db", killed)
+
+
+def test_a_transaction_that_was_not_acknowledged_may_be_torn(
+    killed: Written, tmp_path: Path
+) -> None:
+    """A power failure tears the last write before its client has an answer."""
+    folder = tmp_path / "copy"
+    shutil.copytree(killed.folder, folder)
+    wal = folder / "db-wal"
+    wal.write_bytes(wal.read_bytes()[:-1])
+    (folder / "db-acknowledged").unlink()
+    loaded = opened(folder / "db")
+    assert loaded.revision - 1 == killed.batches[-2]
+    check_truth(loaded, killed.state(killed.batches[-2]))
 
 
 # Named cases, through the API

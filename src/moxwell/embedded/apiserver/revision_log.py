@@ -15,14 +15,17 @@ from pathlib import Path
 import msgspec
 
 from moxwell.embedded.apiserver.storage import (
+    acknowledged,
     backup,
     compaction,
     new_file,
+    offline,
     replacement,
     schema,
     tables,
     wal,
 )
+from moxwell.embedded.apiserver.storage.acknowledged import AcknowledgedFile
 from moxwell.embedded.apiserver.storage.compaction import HistoryMark, HistoryWindow
 from moxwell.embedded.apiserver.storage.errors import DatabaseDamaged, DiskFailed
 from moxwell.embedded.apiserver.storage.rows import LogDigest, LogRow, RowName, checksum, name_of
@@ -76,9 +79,11 @@ class RevisionLog:
         self.usage = LogUsage(quota_bytes=settings.quota_bytes)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         replacement.finish(path)
-        wal.check(path)
+        if wal.check(path):  # opening the file would drop what a repair may read
+            acknowledged.check(path, offline.read_copy(path).last_revision())
         path.touch(mode=0o600, exist_ok=True)
         self._db = self._open()
+        self._acknowledged = AcknowledgedFile(path)
 
     def _open(self) -> sqlite3.Connection:
         db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=1)
@@ -120,6 +125,7 @@ class RevisionLog:
         """
         try:
             found = tables.read(self._db)
+            acknowledged.check(self.path, found.last_revision())
             if not found.is_healthy():
                 return self._start_with(*self._rebuild(found, stamp))
             return self._start_with(found, _stored(found))
@@ -186,6 +192,7 @@ class RevisionLog:
             self._roll_back()
             raise new_file.write_error(error, self.path) from error
         self._digest, self._last = digest, rows[-1].revision
+        self._acknowledged.write(self._last)
         self._window.add((row.revision, len(row.body)) for row in rows)
         self._after_commit()
 
@@ -290,6 +297,7 @@ class RevisionLog:
 
     def close(self) -> None:
         self._db.close()
+        self._acknowledged.close()
 
 
 def _stored(found: TableContent) -> LoadedLog:

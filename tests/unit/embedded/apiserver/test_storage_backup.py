@@ -142,7 +142,7 @@ def test_a_restore_into_an_empty_folder(tmp_path: Path) -> None:
     assert (tmp_path / "new" / "db").stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize("steps", range(5))
+@pytest.mark.parametrize("steps", range(6))
 def test_an_interrupted_replacement_is_finished_by_the_next_start(
     tmp_path: Path, steps: int
 ) -> None:
@@ -159,6 +159,7 @@ def test_an_interrupted_replacement_is_finished_by_the_next_start(
         lambda: kept.hardlink_to(database),
         lambda: kept_wal.hardlink_to(tmp_path / "db-wal"),
         (tmp_path / "db-wal").unlink,
+        (tmp_path / "db-acknowledged").unlink,
         lambda: staged.replace(database),
     )[:steps]:
         step()

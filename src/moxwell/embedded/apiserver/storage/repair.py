@@ -6,15 +6,14 @@ checksum. What the index names and no row gives is lost and reported. The damage
 revision jumps as in a restore, so that clients list again.
 """
 
-import shutil
-import sqlite3
-import tempfile
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from moxwell.embedded.apiserver.storage import (
+    acknowledged,
     new_file,
+    offline,
     pages,
     replacement,
     restore,
@@ -22,7 +21,7 @@ from moxwell.embedded.apiserver.storage import (
     tables,
     wal,
 )
-from moxwell.embedded.apiserver.storage.errors import DatabaseDamaged, DiskFull
+from moxwell.embedded.apiserver.storage.errors import DatabaseDamaged
 from moxwell.embedded.apiserver.storage.rows import LogRow, RowName, name_of
 from moxwell.embedded.apiserver.storage.tables import TableContent
 
@@ -99,12 +98,13 @@ def _without_duplicates(*groups: tuple[RowName, ...]) -> tuple[RowName, ...]:
 
 
 def _collect(database: Path) -> _Found:
-    found = _Found(content=_read_copy(database))
+    found = _Found(content=offline.read_copy(database))
     try:
         wal.check(database)
+        acknowledged.check(database, found.content.last_revision())
     except DatabaseDamaged as error:
         found.content.problems.append(str(error))
-        found.content.digest = None  # it is older than what follows the damage
+        found.content.digest = None  # it is older than what is lost
     found.rows.update(found.content.rows)
     found.names.update(found.content.names or {})
     if not found.content.is_healthy():
@@ -116,36 +116,6 @@ def _collect(database: Path) -> _Found:
     found.known = schema.decode_names(values.get(schema.UNREADABLE, b"[]"))
     found.lost = schema.decode_names(values.get(schema.LOST, b"[]"))
     return found
-
-
-def _read_copy(database: Path) -> TableContent:
-    """Read the tables of a copy, because opening a database changes its files."""
-    for left in database.parent.glob(".repair-*"):  # of a repair that was killed
-        shutil.rmtree(left, ignore_errors=True)
-    try:
-        with tempfile.TemporaryDirectory(dir=database.parent, prefix=".repair-") as folder:
-            copied = Path(folder) / database.name
-            for suffix in replacement.SUFFIXES:
-                source = database.with_name(database.name + suffix)
-                if source.exists():
-                    shutil.copyfile(source, copied.with_name(copied.name + suffix))
-            return _read(copied)
-    except OSError as error:
-        raise DiskFull(
-            f"a copy of {database} cannot be written: {error.strerror}; free space and retry"
-        ) from error
-
-
-def _read(copied: Path) -> TableContent:
-    db = sqlite3.connect(copied, isolation_level=None)
-    try:
-        if db.execute("PRAGMA user_version").fetchone()[0] == 0:
-            schema.prepare(db)
-        return tables.read(db)
-    except (sqlite3.Error, DatabaseDamaged) as error:
-        return TableContent(problems=[str(error)])
-    finally:
-        db.close()
 
 
 def _missing(found: _Found) -> tuple[RowName, ...]:

@@ -30,7 +30,7 @@ def finish(database: Path) -> None:
                 database.with_name(database.name + suffix),
                 database.with_name(f"{database.name}.old-{stamp}{suffix}"),
             )
-        for suffix in ("-wal", "-shm", "-journal"):
+        for suffix in ("-wal", "-shm", "-journal", "-acknowledged"):
             database.with_name(database.name + suffix).unlink(missing_ok=True)
         _sync(database.parent)
         staged.replace(database)

@@ -38,6 +38,11 @@ class TableContent:
     def sorted_rows(self) -> tuple[LogRow, ...]:
         return tuple(self.rows[revision] for revision in sorted(self.rows))
 
+    def last_revision(self) -> int:
+        """The newest revision of which anything was found."""
+        names: Iterable[int] = self.names or ()
+        return max([self.floor, *self.rows, *names])
+
     def is_complete(self) -> bool:
         """Whether no row is missing."""
         return self.digest is not None and self.digest == self.found_digest()

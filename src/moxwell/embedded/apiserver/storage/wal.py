@@ -34,20 +34,25 @@ def path_of(database: Path) -> Path:
     return database.with_name(database.name + "-wal")
 
 
-def check(database: Path) -> None:
-    """Raise DatabaseDamaged if an acknowledged transaction cannot be read."""
+def check(database: Path) -> bool:
+    """
+    Whether the last transaction is damaged or torn, so that SQLite drops it.
+
+    DatabaseDamaged if an earlier transaction cannot be read.
+    """
     data = _read(database)
     if len(data) < HEADER + FRAME_HEADER:
-        return
+        return False
     if not _is_header_valid(data):
         raise _damaged(database, "its header")
     found = list(frames(data))
     bad = next((f for f in found if not f.valid), None)
     if bad is None:
-        return
+        return False
     ends = next((f.number for f in found[bad.number :] if f.commit), len(found))
     if any(f.number > ends for f in found):
         raise _damaged(database, f"frame {bad.number + 1}")
+    return True
 
 
 def _damaged(database: Path, what: str) -> DatabaseDamaged:
