@@ -21,7 +21,9 @@ $(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	@touch $@
 
-install: $(VENV)/.installed ## install Moxwell in .venv
+install: $(VENV)/.installed ## install Moxwell in .venv, and say how to have it on PATH
+	@echo "Moxwell is $(BIN)/moxwell. To call it moxwell everywhere: make wheel && pipx install dist/moxwell-*.whl"
+	@echo "or, for this checkout only: ln -s $(CURDIR)/$(BIN)/moxwell ~/.local/bin/moxwell"
 
 dev: $(VENV)/.installed-dev ## install Moxwell and the test dependencies in .venv
 

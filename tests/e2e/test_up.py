@@ -60,6 +60,32 @@ def test_kubectl_sees_nodes_in_their_regions_and_pods_on_them(lab: LabInspector)
     lab.kubectl("delete", "deployment", "web", tenant=tenant)
 
 
+def test_a_cluster_is_described_followed_and_changed(lab: LabInspector) -> None:
+    lab.instance.run("up", "--world", str(lab.world))
+    machines = {m["metadata"]["name"] for m in lab.objects("machines.cluster.x-k8s.io", SPACE)}
+    described = json.loads(lab.instance.run("cluster", "describe", DEMO, "-o", "json").stdout)
+    assert {m["machine"] for m in described["machines"]} == machines
+    assert [g["group"] for g in described["groups"]] == ["md0"]
+    assert "v1.34.1" in lab.instance.run("cluster", "versions").stdout
+    first = sorted(machines)[0]
+    assert "Clone" in lab.instance.run("events", "proxmoxmachine", first, "-n", SPACE).stdout
+    assert f"key={SPACE}/{first}" in lab.instance.run("logs", first).stdout
+    named = ("--name", lab.instance.name)
+    requested = lab.instance.run("cluster", "nodegroup", "add", DEMO, "more", "--no-wait", *named)
+    assert f"status --name {lab.instance.name}`" in requested.stdout
+    lab.settles(DEMO, SPACE, len(machines) + 1)
+    lab.instance.run("cluster", "nodegroup", "remove", DEMO, "more")
+    lab.settles(DEMO, SPACE, len(machines))
+
+
+def test_the_demo_cluster_is_in_the_kubeconfig_of_the_user(lab: LabInspector) -> None:
+    shown = lab.instance.run("up", "--world", str(lab.world)).stdout
+    context = f"moxwell-{lab.instance.name}-demo"
+    assert f"kubectl --context {context} get nodes" in shown
+    get = ("--context", context, "get", "nodes", "-o", "name")
+    assert lab.kubectl(*get, tenant=lab.instance.user_kubeconfig).split()
+
+
 def _are_open(lab: LabInspector, tenant: Path) -> bool:
     """Taints go a moment after a node is ready."""
     return not any(n["spec"].get("taints") for n in lab.objects("nodes", tenant=tenant))

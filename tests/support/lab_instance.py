@@ -33,7 +33,13 @@ class Instance:
 
     @property
     def env(self) -> dict[str, str]:
-        return {**os.environ, "XDG_STATE_HOME": str(self.folder), "NO_COLOR": "1", "COLUMNS": "200"}
+        own = {"XDG_STATE_HOME": str(self.folder), "KUBECONFIG": str(self.user_kubeconfig)}
+        return {**os.environ, **own, "NO_COLOR": "1", "COLUMNS": "200"}
+
+    @property
+    def user_kubeconfig(self) -> Path:
+        """The file that kubectl of the user reads."""
+        return self.folder / "user-kubeconfig"
 
     @property
     def state(self) -> StateDir:

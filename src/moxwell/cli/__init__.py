@@ -30,6 +30,9 @@ def _print_error(error: errors.MoxwellError) -> int:
     from rich.console import Console
     from rich.text import Text
 
-    line = Text.assemble(("error: ", "bold red"), str(error), (f"  ({error.reason})", "dim"))
+    from moxwell.cli import program
+
+    text = program.current().localize(str(error))
+    line = Text.assemble(("error: ", "bold red"), text, (f"  ({error.reason})", "dim"))
     Console(stderr=True, soft_wrap=True).print(line)
     return error.exit_code

@@ -1,7 +1,7 @@
 """``moxwell cluster``: creates, changes and deletes ``Kubernetes`` objects."""
 
-import asyncio
 import base64
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,22 +11,21 @@ from moxwell.api.capi.machinesets import MachineDeployment
 from moxwell.api.cozystack import Kubernetes, NodeGroup
 from moxwell.api.kinds import Resource
 from moxwell.atomic_file import write_private
-from moxwell.cli import cluster_rows, connect, demo, plan
+from moxwell.cli import cluster_rows, connect, demo, kubeconfig_file, plan, waiting
 from moxwell.cli.connect import DEFAULT_NAME, Format, Name, Namespace
-from moxwell.cli.output import Output, Progress, show
+from moxwell.cli.output import Output, Progress, count, show
+from moxwell.cli.waiting import WAIT_SECONDS, Timeout, Wait
 from moxwell.clock import SystemClock
 from moxwell.controllers.tenancy.cluster import instance_types, upgrades
-from moxwell.errors import Conflict, Invalid, Missing, Terminal
+from moxwell.errors import Conflict, Invalid, Missing, MoxwellError, Terminal
 from moxwell.kube.client import Kube
 from moxwell.kube.errors import NotFound
 
 app = typer.Typer(help="Tenant clusters.", no_args_is_help=True)
 SECRETS = Resource("", "v1", "secrets", "Secret")
-Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is finished.")]
 ClusterName = Annotated[str, typer.Argument(help="Name of the cluster.")]
 DEFAULT_NAMESPACE = "tenant-demo"
 Json = dict[str, Any]
-WAIT_SECONDS = 900
 
 
 @app.command()
@@ -41,16 +40,15 @@ def create(
     namespace: Namespace = DEFAULT_NAMESPACE,
     name: Name = DEFAULT_NAME,
     wait: Wait = True,
+    timeout: Timeout = WAIT_SECONDS,
     planned: plan.Only = False,
     output: Format = Output.TABLE,
 ) -> None:
     """Create a cluster."""
     _check_new(size, version)
-    spec: dict[str, Any] = {
-        "nodeGroups": [{"name": "md0", "replicas": nodes, "instanceType": size}],
-    }
+    spec: Json = {"nodeGroups": [{"name": "md0", "replicas": nodes, "instanceType": size}]}
     if regions:
-        spec["regions"] = [r.strip() for r in regions.split(",") if r.strip()]
+        spec["regions"] = split(regions)
     if version:
         spec["version"] = version
     body = demo.manifest(cluster, namespace, nodes, **spec)
@@ -67,9 +65,14 @@ def create(
                 raise Invalid(
                     f"cluster {cluster} exists already: change it with scale or upgrade"
                 ) from error
-            await _wait(kube, cluster, namespace, wait)
+            await wait_ready(kube, cluster, namespace, wait, timeout)
 
-    asyncio.run(run())
+    waiting.run(run())
+
+
+def split(text: str) -> list[str]:
+    """Comma-separated words."""
+    return [word.strip() for word in text.split(",") if word.strip()]
 
 
 def _check_new(size: str, version: str) -> None:
@@ -79,13 +82,14 @@ def _check_new(size: str, version: str) -> None:
         upgrades.check_upgrade("", version, rolling=False)
 
 
-async def _wait(kube: Kube, cluster: str, namespace: str, wait: bool) -> None:
+async def wait_ready(kube: Kube, cluster: str, namespace: str, wait: bool, seconds: int) -> None:
+    """Wait until a cluster is ready, or confirm that it was requested."""
     if not wait:
-        typer.echo(f"cluster {cluster} is requested")
+        waiting.requested(f"cluster {cluster}")
         return
     progress = Progress()
     try:
-        await demo.wait_ready(kube, cluster, namespace, progress, seconds=WAIT_SECONDS)
+        await demo.wait_ready(kube, cluster, namespace, progress, seconds=seconds)
     finally:
         progress.stop()
 
@@ -93,7 +97,7 @@ async def _wait(kube: Kube, cluster: str, namespace: str, wait: bool) -> None:
 @app.command("list")
 def list_(name: Name = DEFAULT_NAME, output: Format = Output.TABLE) -> None:
     """List all clusters."""
-    rows = asyncio.run(cluster_rows.clusters(name))
+    rows = waiting.run(cluster_rows.clusters(name))
     columns = ("namespace", "cluster", "version", "nodes", "regions", "state", "endpoint")
     show(rows, columns, output)
 
@@ -106,6 +110,7 @@ def scale(
     namespace: Namespace = DEFAULT_NAMESPACE,
     name: Name = DEFAULT_NAME,
     wait: Wait = True,
+    timeout: Timeout = WAIT_SECONDS,
     planned: plan.Only = False,
     output: Format = Output.TABLE,
 ) -> None:
@@ -113,19 +118,19 @@ def scale(
 
     async def run() -> Json | None:
         async with connect.kube(name) as kube:
-            found = await _get(kube, cluster, namespace)
+            found = await get(kube, cluster, namespace)
             if any(g.name == group and g.autoscaled for g in found.spec.groups):
                 raise Invalid(
                     f"group {group} is autoscaled: change its minimum and maximum instead"
                 )
-            groups = _changed(found, group, replicas=replicas)
+            groups = changed(found, group, replicas=replicas)
             if planned:
-                return await _after_change(kube, found, {"nodeGroups": groups})
-            await _put(kube, found, {"nodeGroups": groups})
-            await _wait(kube, cluster, namespace, wait)
+                return await after_change(kube, found, {"nodeGroups": groups})
+            await put(kube, found, {"nodeGroups": groups})
+            await wait_ready(kube, cluster, namespace, wait, timeout)
             return None
 
-    _show_plan(name, asyncio.run(run()), output)
+    show_plan(name, waiting.run(run()), output)
 
 
 @app.command()
@@ -135,6 +140,7 @@ def upgrade(
     namespace: Namespace = DEFAULT_NAMESPACE,
     name: Name = DEFAULT_NAME,
     wait: Wait = True,
+    timeout: Timeout = WAIT_SECONDS,
     planned: plan.Only = False,
     output: Format = Output.TABLE,
 ) -> None:
@@ -142,16 +148,18 @@ def upgrade(
 
     async def run() -> Json | None:
         async with connect.kube(name) as kube:
-            found = await _get(kube, cluster, namespace)
+            found = await get(kube, cluster, namespace)
             await _check_upgrade(kube, found, version)
             if planned:
-                return await _after_change(kube, found, {"version": version})
-            await _put(kube, found, {"version": version})
+                return await after_change(kube, found, {"version": version})
+            await put(kube, found, {"version": version})
             if wait:
-                await _wait_rolled(kube, cluster, namespace, version)
+                await _wait_rolled(kube, cluster, namespace, version, timeout)
+            else:
+                waiting.requested(f"the upgrade of cluster {cluster} to {version}")
             return None
 
-    _show_plan(name, asyncio.run(run()), output)
+    show_plan(name, waiting.run(run()), output)
 
 
 async def _check_upgrade(kube: Kube, found: Kubernetes, version: str) -> None:
@@ -162,9 +170,11 @@ async def _check_upgrade(kube: Kube, found: Kubernetes, version: str) -> None:
     upgrades.check_upgrade(running, version, rolling=rolling)
 
 
-async def _wait_rolled(kube: Kube, cluster: str, namespace: str, version: str) -> None:
+async def _wait_rolled(
+    kube: Kube, cluster: str, namespace: str, version: str, seconds: int
+) -> None:
     clock, progress = SystemClock(), Progress()
-    deadline = clock.monotonic() + WAIT_SECONDS
+    deadline = clock.monotonic() + seconds
     try:
         while clock.monotonic() < deadline:
             labels = {"cluster.x-k8s.io/cluster-name": cluster}
@@ -184,7 +194,8 @@ async def _wait_rolled(kube: Kube, cluster: str, namespace: str, version: str) -
     finally:
         progress.stop()
     raise demo.NotReady(
-        f"cluster {cluster} is still rolling out; `moxwell status` shows its progress"
+        f"cluster {cluster} is still rolling out after {seconds} s; it continues: "
+        "`moxwell status` shows its progress"
     )
 
 
@@ -223,25 +234,35 @@ def kubeconfig(
         Path | None,
         typer.Option("--file", "-f", help="Write it to a file (0600) instead of printing it."),
     ] = None,
+    merge: Annotated[
+        bool, typer.Option("--merge", help="Add it to ~/.kube/config (or KUBECONFIG).")
+    ] = False,
 ) -> None:
     """Print the kubeconfig of a cluster."""
+    if merge and file is not None:
+        raise typer.BadParameter("--merge and --file exclude each other")
 
     async def run() -> bytes:
         async with connect.kube(name) as kube:
             try:
                 secret = await kube.get(SECRETS, f"{cluster}-kubeconfig", namespace)
             except NotFound as error:
-                await _get(kube, cluster, namespace)
+                await get(kube, cluster, namespace)
                 raise demo.NotReady(
                     f"cluster {cluster} has no kubeconfig yet: its control plane is starting"
                 ) from error
             return base64.b64decode(secret["data"]["value"])
 
-    text = asyncio.run(run())
-    if file is None:
+    text = waiting.run(run())
+    if file is not None:
+        write_private(file, text)
+    elif merge:
+        path = kubeconfig_file.default_path(os.environ)
+        context = kubeconfig_file.context_name(name, cluster, namespace)
+        kubeconfig_file.add(path, text, context)
+        typer.echo(f"{path}: {context} is the current context")
+    else:
         typer.echo(text.decode(), nl=False)
-        return
-    write_private(file, text)
 
 
 @app.command()
@@ -250,6 +271,7 @@ def delete(
     namespace: Namespace = DEFAULT_NAMESPACE,
     name: Name = DEFAULT_NAME,
     wait: Wait = True,
+    timeout: Timeout = WAIT_SECONDS,
     planned: plan.Only = False,
     output: Format = Output.TABLE,
 ) -> None:
@@ -257,20 +279,23 @@ def delete(
 
     async def run() -> Json | None:
         async with connect.kube(name) as kube:
-            found = await _get(kube, cluster, namespace)
+            found = await get(kube, cluster, namespace)
             if planned:
-                return await _after_change(kube, found, {})
+                return await after_change(kube, found, {})
             await kube.delete(Kubernetes, cluster, namespace, uid=found.uid)
+            _forget(name, cluster, namespace)
             if wait:
-                await _wait_deleted(kube, cluster, namespace)
+                await _wait_deleted(kube, cluster, namespace, timeout)
+            else:
+                waiting.requested(f"the deletion of cluster {cluster}")
             return None
 
-    _show_plan(name, asyncio.run(run()), output, delete=True)
+    show_plan(name, waiting.run(run()), output, delete=True)
 
 
-async def _wait_deleted(kube: Kube, cluster: str, namespace: str) -> None:
+async def _wait_deleted(kube: Kube, cluster: str, namespace: str, seconds: int) -> None:
     clock, progress = SystemClock(), Progress()
-    deadline = clock.monotonic() + WAIT_SECONDS
+    deadline = clock.monotonic() + seconds
     try:
         while clock.monotonic() < deadline:
             found = await kube.find(Kubernetes, cluster, namespace)
@@ -279,20 +304,32 @@ async def _wait_deleted(kube: Kube, cluster: str, namespace: str) -> None:
                 return
             machines = found.status.replicas
             progress.say(
-                f"cluster {cluster}: deleting {machines} machines"
+                f"cluster {cluster}: deleting {count(machines, 'machine')}"
                 if machines
                 else f"cluster {cluster}: deleting remaining resources"
             )
             await clock.sleep(0.5)
     finally:
         progress.stop()
-    raise Terminal(f"cluster {cluster} still exists: `moxwell doctor` shows why")
+    raise Terminal(
+        f"cluster {cluster} still exists after {seconds} s; its deletion continues: "
+        "`moxwell doctor` shows why"
+    )
+
+
+def _forget(name: str, cluster: str, namespace: str) -> None:
+    """Remove a cluster from the user's kubeconfig file, if it is there."""
+    path = kubeconfig_file.default_path(os.environ)
+    try:
+        kubeconfig_file.remove(path, kubeconfig_file.context_name(name, cluster, namespace))
+    except (MoxwellError, OSError) as error:  # the cluster is deleted all the same
+        typer.echo(f"{path} still has the cluster: {error}", err=True)
 
 
 # Changes
 
 
-async def _after_change(kube: Kube, found: Kubernetes, spec: Json) -> Json:
+async def after_change(kube: Kube, found: Kubernetes, spec: Json) -> Json:
     """The cluster after a change, for the planner."""
     tree = await kube.get(Kubernetes.resource, found.name, found.namespace)
     head = {"apiVersion": Kubernetes.resource.api_version, "kind": "Kubernetes"}
@@ -300,12 +337,14 @@ async def _after_change(kube: Kube, found: Kubernetes, spec: Json) -> Json:
     return {**head, "metadata": meta, "spec": {**(tree.get("spec") or {}), **spec}}
 
 
-def _show_plan(name: str, document: Json | None, output: Output, *, delete: bool = False) -> None:
+def show_plan(name: str, document: Json | None, output: Output, *, delete: bool = False) -> None:
+    """Print what a change would do, if there is one to plan."""
     if document is not None:
         plan.show_plan(plan.request_plan(name, [document], delete=delete), output)
 
 
-async def _get(kube: Kube, cluster: str, namespace: str) -> Kubernetes:
+async def get(kube: Kube, cluster: str, namespace: str) -> Kubernetes:
+    """The cluster; Missing with the clusters that there are."""
     found = await kube.find(Kubernetes, cluster, namespace)
     if found is None:
         known = sorted(f"{k.namespace}/{k.name}" for k in (await kube.list(Kubernetes)).items)
@@ -314,7 +353,7 @@ async def _get(kube: Kube, cluster: str, namespace: str) -> Kubernetes:
     return found
 
 
-def _changed(found: Kubernetes, group: str, **fields: Any) -> Any:
+def changed(found: Kubernetes, group: str, **fields: Any) -> Any:
     """The node groups as the spec has them, list or map, with one of them changed."""
     written = found.spec.node_groups
     names = [g.name for g in found.spec.groups]
@@ -327,6 +366,7 @@ def _changed(found: Kubernetes, group: str, **fields: Any) -> Any:
     return [{**g, **(fields if g.get("name") == group else {})} for g in written]
 
 
-async def _put(kube: Kube, found: Kubernetes, spec: dict[str, Any]) -> None:
+async def put(kube: Kube, found: Kubernetes, spec: dict[str, Any]) -> None:
+    """Merge a change into the spec, unless somebody else changed the cluster since."""
     change = {"metadata": {"resourceVersion": found.metadata.resource_version}, "spec": spec}
     await kube.merge(Kubernetes, found.name, change, found.namespace)

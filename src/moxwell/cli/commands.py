@@ -5,22 +5,29 @@ import typer
 import moxwell
 from moxwell.cli import (
     cluster,
+    cluster_choices,
+    cluster_describe,
     credentials,
     csi,
     database,
     doctor,
+    edit,
+    events,
     explain,
     export,
     get,
     go_flags,
     init,
     instance,
+    logs,
+    node_groups,
     objects,
     operator,
     optional_values,
     plan,
     render,
     sim,
+    status,
     template,
     verify,
     volume,
@@ -53,8 +60,13 @@ def root(
 app.command(cls=optional_values.OptionalValueCommand)(instance.up)
 app.command()(init.init)
 app.command()(instance.down)
-app.command()(instance.status)
+app.command()(status.status)
 app.command(hidden=True)(instance.daemon)
+cluster.app.command()(cluster_describe.describe)
+cluster.app.command("edit")(edit.edit_cluster)
+cluster.app.command()(cluster_choices.versions)
+cluster.app.command()(cluster_choices.sizes)
+cluster.app.add_typer(node_groups.app, name="nodegroup", help="Node groups of a cluster.")
 app.add_typer(cluster.app, name="cluster", help="Tenant clusters.")
 app.command()(plan.plan)
 app.command()(explain.explain)
@@ -66,6 +78,9 @@ app.command()(database.repair)
 app.command()(objects.apply)
 app.command()(get.get)
 app.command()(objects.delete)
+app.command()(edit.edit)
+app.command()(events.events)
+app.command()(logs.logs)
 app.command(cls=go_flags.GoStyleCommand)(operator.operator)
 app.command()(sim.sim)
 app.add_typer(credentials.app, name="credentials", help="Client certificates of an instance.")

@@ -10,7 +10,7 @@ from moxwell.api.cozystack import Kubernetes
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.kinds import Resource
 from moxwell.cli import connect
-from moxwell.cli.output import Progress
+from moxwell.cli.output import Progress, count
 from moxwell.clock import SystemClock
 from moxwell.controllers.karpenter.default_pool import ANNOTATION
 from moxwell.errors import Conflict, MoxwellError, Retryable, Unreachable
@@ -52,6 +52,13 @@ async def ensure(instance: str, progress: Progress, *, seconds: int) -> None:
             with suppress(Conflict):  # another `moxwell up` created it
                 await kube.create(demo_manifest(), Kubernetes.resource)
         await wait_ready(kube, NAME, NAMESPACE, progress, seconds=seconds)
+
+
+async def kubeconfig(instance: str) -> bytes:
+    """The kubeconfig of the demo cluster."""
+    async with connect.kube(instance) as kube:
+        secret = await kube.get(SECRETS, f"{NAME}-kubeconfig", NAMESPACE)
+        return base64.b64decode(secret["data"]["value"])
 
 
 def demo_manifest() -> dict[str, Any]:
@@ -98,7 +105,8 @@ async def wait_ready(
         if app is not None and is_ready(app):
             waits_for = await api_problem(kube, app)
             if not waits_for:
-                progress.done(f"cluster {name} is ready: {app.status.ready_replicas} nodes")
+                ready = count(app.status.ready_replicas, "node")
+                progress.done(f"cluster {name} is ready: {ready}")
                 return
         if clock.monotonic() > deadline:
             raise NotReady(

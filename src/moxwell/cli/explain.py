@@ -66,10 +66,10 @@ def explain(
     if output is not Output.TABLE:
         show_value(found, output)
         return
-    _show_state(what, called, found, output)
+    _showstate_of(what, called, found, output)
 
 
-def _show_state(what: What, called: str, found: Row, output: Output) -> None:
+def _showstate_of(what: What, called: str, found: Row, output: Output) -> None:
     typer.echo(f"{what} {called}: {found['state']}")
     if what is What.MACHINE:
         typer.echo(f"next: {found['next'] or 'nothing'}\n")
@@ -117,8 +117,8 @@ async def _cluster(name: str, namespace: str, called: str) -> Row:
         labels = {"cluster.x-k8s.io/cluster-name": called}
         machines = (await kube.list(ProxmoxMachine, namespace, labels=labels)).items
     return {
-        "state": _state(app.status.conditions),
-        "conditions": [_condition(c) for c in app.status.conditions],
+        "state": state_of(app.status.conditions),
+        "conditions": [condition_row(c) for c in app.status.conditions],
         "machines": [_row(m) for m in machines],
     }
 
@@ -127,9 +127,9 @@ async def _machine(name: str, namespace: str, called: str) -> Row:
     async with connect.kube(name) as kube:
         guest = await _find(kube, namespace, called)
     return {
-        "state": _state(guest.status.conditions),
+        "state": state_of(guest.status.conditions),
         "next": guest.status.next_move,
-        "conditions": [_condition(c) for c in guest.status.conditions],
+        "conditions": [condition_row(c) for c in guest.status.conditions],
     }
 
 
@@ -157,19 +157,21 @@ def _row(guest: ProxmoxMachine) -> Row:
         "region": guest.spec.region,
         "host": guest.status.proxmox_node,
         "vmid": guest.spec.virtual_machine_id,
-        "state": _state(guest.status.conditions),
+        "state": state_of(guest.status.conditions),
         "next": guest.status.next_move,
     }
 
 
-def _state(conditions: tuple[Condition, ...]) -> str:
+def state_of(conditions: tuple[Condition, ...]) -> str:
+    """What the condition Ready says, as one line."""
     ready = next((c for c in conditions if c.type == "Ready"), None)
     if ready is None:
         return "no Ready condition yet"
     return "Ready" if ready.status == "True" else f"{ready.reason}: {ready.message}".rstrip(": ")
 
 
-def _condition(condition: Condition) -> Row:
+def condition_row(condition: Condition) -> Row:
+    """A condition as a row."""
     return {
         "condition": condition.type,
         "status": condition.status,

@@ -7,18 +7,19 @@ Without a namespace it reads all of them; a name must then be unique.
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
 from moxwell.api.kinds import Resource
-from moxwell.cli import connect, kinds
+from moxwell.cli import connect, kinds, watching
 from moxwell.cli.connect import DEFAULT_NAME, Name
 from moxwell.cli.output import Output, show, show_value
 from moxwell.errors import Invalid, Missing
 from moxwell.kube.client import Kube
+from moxwell.kube.codec import WatchEvent
 from moxwell.kube.discovery import ServedKind
 
 Json = dict[str, Any]
@@ -59,6 +60,7 @@ def get(
     selector: Annotated[
         str, typer.Option("--selector", "-l", help="Label selector, such as app=web,tier!=db.")
     ] = "",
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Print changes too.")] = False,
     output: Annotated[
         ObjectOutput, typer.Option("--output", "-o", help="Output format.")
     ] = ObjectOutput.TABLE,
@@ -66,12 +68,16 @@ def get(
     """Print objects."""
     if everywhere and namespace:
         raise typer.BadParameter("-A and -n exclude each other")
+    if watch and "," in kind:
+        raise typer.BadParameter("--watch follows one kind")
 
     async def run() -> None:
         async with connect.kube(name) as kube:
             served = await kube.discover()
             queries = parse_queries(served, [kind, *(called or ())], namespace, selector)
             await print_objects(kube, queries, output)
+            if watch:
+                await watch_objects(kube, queries[0], output)
 
     asyncio.run(run())
 
@@ -149,7 +155,37 @@ def _only(query: ObjectQuery, rows: list[Json]) -> Json:
     return rows[0]
 
 
-async def _table(kube: Kube, query: ObjectQuery, *, wide: bool) -> None:
+async def watch_objects(kube: Kube, query: ObjectQuery, output: ObjectOutput) -> None:
+    """Print every change of the objects until the command is interrupted."""
+    page = await kube.list(query.resource, query.namespace, labels=query.selector)
+    version = page.metadata.resource_version
+    async for change in watching.changes(
+        kube, query.resource, query.namespace, version, query.selector
+    ):
+        meta = change.object["metadata"]
+        if query.name in ("", meta["name"]):
+            await _print_change(kube, query, change, output)
+
+
+async def _print_change(
+    kube: Kube, query: ObjectQuery, change: WatchEvent[Json], output: ObjectOutput
+) -> None:
+    meta = change.object["metadata"]
+    if output is ObjectOutput.NAME:
+        typer.echo(f"{_typed(query.resource)}/{meta['name']}")
+    elif output in (ObjectOutput.JSON, ObjectOutput.YAML):
+        show_value(change.object, Output(output.value))
+    elif change.type == "DELETED":
+        typer.echo("  ".join(filter(None, (meta.get("namespace"), meta["name"], "deleted"))))
+    else:
+        one = replace(query, name=meta["name"], namespace=meta.get("namespace", ""), selector="")
+        columns, rows = await _rows(kube, one, wide=output is ObjectOutput.WIDE)
+        for row in rows:  # none if it was deleted since
+            typer.echo("  ".join(str(row[c] or "-") for c in columns))
+
+
+async def _rows(kube: Kube, query: ObjectQuery, *, wide: bool) -> tuple[list[str], list[Json]]:
+    """The columns and rows of the server's table."""
     table = await kube.table(query.resource, query.namespace, labels=query.selector)
     shown = [i for i, c in enumerate(table.columns) if wide or c.priority == 0]
     columns = [table.columns[i].name for i in shown]
@@ -160,10 +196,15 @@ async def _table(kube: Kube, query: ObjectQuery, *, wide: bool) -> None:
             continue
         cells = dict(zip(columns, (row.cells[i] for i in shown), strict=True))
         rows.append(({"namespace": meta.namespace} if query.resource.namespaced else {}) | cells)
+    return (["namespace"] if query.resource.namespaced else []) + columns, rows
+
+
+async def _table(kube: Kube, query: ObjectQuery, *, wide: bool) -> None:
+    columns, rows = await _rows(kube, query, wide=wide)
     if query.name and not rows:
         where = f"namespace {query.namespace}" if query.namespace else "any namespace"
         raise Missing(f"there is no {query.resource.kind} {query.name} in {where}")
     if not rows:
         typer.echo(f"no {query.resource.plural} found", err=True)
         return
-    show(rows, (["namespace"] if query.resource.namespaced else []) + columns, Output.TABLE)
+    show(rows, columns, Output.TABLE)

@@ -1,4 +1,4 @@
-"""``moxwell up``, ``down`` and ``status``: start and stop the daemon of an instance."""
+"""``moxwell up`` and ``down``: start and stop the daemon of an instance."""
 
 import asyncio
 import errno
@@ -18,10 +18,10 @@ from moxwell.app import launch_options
 from moxwell.app.launch_options import BINARIES_KEYWORDS, LaunchOptions
 from moxwell.app.state_dir import StateDir, is_alive
 from moxwell.atomic_file import write_private
-from moxwell.cli import connect
-from moxwell.cli.connect import DEFAULT_NAME, Format, Name
+from moxwell.cli import connect, program, waiting
+from moxwell.cli.connect import DEFAULT_NAME, Name
 from moxwell.cli.dataclass_options import command
-from moxwell.cli.output import Output, Progress, show, show_value
+from moxwell.cli.output import Progress, count
 from moxwell.clock import SystemClock
 from moxwell.errors import Invalid, MoxwellError, Retryable, Terminal, Unreachable
 
@@ -71,10 +71,18 @@ class UpFlags:
     demo: Annotated[
         bool, typer.Option("--demo/--no-demo", help="Create the demo cluster in the lab.")
     ] = True
+    kubeconfig: Annotated[
+        bool,
+        typer.Option(
+            "--kubeconfig/--no-kubeconfig", help="Add the demo cluster to ~/.kube/config."
+        ),
+    ] = True
     foreground: Annotated[
         bool, typer.Option("--foreground", help="Run in the foreground and log to the terminal.")
     ] = False
-    wait: Annotated[int, typer.Option("--wait", help="Seconds to wait for the demo cluster.")] = 600
+    wait: Annotated[
+        int, typer.Option("--timeout", "--wait", help="Seconds to wait for the demo cluster.")
+    ] = 600
 
     def options(self) -> LaunchOptions:
         """The flags as the daemon reads them, with absolute paths."""
@@ -104,7 +112,22 @@ def up(flags: UpFlags) -> None:
         demo = _start_and_wait(options, flags, progress)
     finally:
         progress.stop()
-    _print_next_steps(flags.name, demo)
+    context = _add_demo_context(flags.name) if demo and flags.kubeconfig else ""
+    _print_next_steps(flags.name, demo, context)
+
+
+def _add_demo_context(name: str) -> str:
+    """Add the demo cluster to the user's kubeconfig; empty if that is not possible."""
+    from moxwell.cli import demo, kubeconfig_file
+
+    path = kubeconfig_file.default_path(os.environ)
+    context = kubeconfig_file.context_name(name, demo.NAME, demo.NAMESPACE)
+    try:
+        kubeconfig_file.add(path, waiting.run(demo.kubeconfig(name)), context)
+    except (MoxwellError, OSError) as error:
+        typer.echo(f"{path} is unchanged: {error}", err=True)
+        return ""
+    return context
 
 
 def _start_and_wait(options: LaunchOptions, flags: UpFlags, progress: Progress) -> bool:
@@ -113,7 +136,7 @@ def _start_and_wait(options: LaunchOptions, flags: UpFlags, progress: Progress) 
     info = connect.info(flags.name)
     progress.done(
         f"Moxwell is {'up' if started else 'running already'}: {info.mode}, "
-        f"{len(info.regions)} regions"
+        f"{count(len(info.regions), 'region')}"
     )
     if not started and (message := launch_options.restart_message(options, info)):
         progress.warn(message)
@@ -121,7 +144,7 @@ def _start_and_wait(options: LaunchOptions, flags: UpFlags, progress: Progress) 
     if demo:
         from moxwell.cli import demo as demo_cluster
 
-        asyncio.run(demo_cluster.ensure(flags.name, progress, seconds=flags.wait))
+        waiting.run(demo_cluster.ensure(flags.name, progress, seconds=flags.wait))
     return demo
 
 
@@ -198,38 +221,35 @@ def _exit_error(code: int, log: Path) -> CannotStartNow | DidNotStart:
     return (CannotStartNow if later else DidNotStart)(f"Moxwell did not start: {text} (log: {log})")
 
 
-def _print_next_steps(name: str, demo: bool) -> None:
+def _print_next_steps(name: str, demo: bool, context: str) -> None:
     from rich.console import Console
 
-    info, state, me = connect.info(name), connect.state(name), _program()
+    info, state, call = connect.info(name), connect.state(name), program.current().command
     out = Console(soft_wrap=True, highlight=False)
-    out.print(f"\n  Dashboard   {_dashboard_link(name)}")
+    out.print(f"\n  Dashboard   {dashboard_link(name)}   (works once)")
     out.print(f"  Kubernetes  export KUBECONFIG={state.kubeconfig}")
-    if demo:
-        out.print(f"  Tenant      {me} cluster kubeconfig demo > demo.kubeconfig")
+    if context:
+        out.print(f"  Tenant      context {context} of your kubeconfig")
+        out.print(f"\n  Next: [bold]kubectl --context {context} get nodes -o wide[/bold]")
+    elif demo:
+        out.print(f"  Tenant      {call('cluster kubeconfig demo')} > demo.kubeconfig")
         out.print("\n  Next: [bold]kubectl --kubeconfig demo.kubeconfig get nodes -o wide[/bold]")
-        out.print(f"        [bold]{me} cluster scale demo md0 5[/bold]   and watch the dashboard")
+    if demo:
+        out.print(
+            f"        [bold]{call('cluster scale demo md0 5')}[/bold]   and watch the dashboard"
+        )
     else:
-        out.print(f"\n  Next: [bold]{me} cluster create demo --nodes 3[/bold]")
-    out.print(f"        {me} status, {me} doctor, {me} down\n")
+        out.print(f"\n  Next: [bold]{call('cluster create demo --nodes 3')}[/bold]")
+    out.print(f"        {call('status')}\n        {call('doctor')}\n        {call('down')}\n")
+    if call("") != "moxwell":
+        out.print("  `make install` says how to call it `moxwell`.\n")
     if info.mode == "lab":
         out.print(
-            "  This is a lab: the Proxmox clusters are simulated. Your own: "
-            f"{me} up --config proxmox.yaml\n"
+            f"  This is a lab: the Proxmox clusters are simulated. Your own: {call('init')}\n"
         )
 
 
-def _program() -> str:
-    """How this program is called: its name if it is on PATH, else its path."""
-    program = Path(sys.argv[0]).resolve()
-    found = shutil.which("moxwell")
-    if found and Path(found).resolve() == program:
-        return "moxwell"
-    here = Path.cwd()
-    return str(program.relative_to(here)) if program.is_relative_to(here) else str(program)
-
-
-def _dashboard_link(name: str) -> str:
+def dashboard_link(name: str) -> str:
     """A dashboard address that works once."""
     import urllib.request
 
@@ -267,7 +287,19 @@ def down(
     _terminate_leftovers(state)
     if purge:
         state.purge()
+        _forget_demo_context(name)
         typer.echo("Its state is deleted.")
+
+
+def _forget_demo_context(name: str) -> None:
+    from moxwell.cli import demo, kubeconfig_file
+
+    path = kubeconfig_file.default_path(os.environ)
+    context = kubeconfig_file.context_name(name, demo.NAME, demo.NAMESPACE)
+    try:
+        kubeconfig_file.remove(path, context)
+    except (MoxwellError, OSError) as error:
+        typer.echo(f"{path} still has the context {context}: {error}", err=True)
 
 
 def _terminate_leftovers(state: StateDir) -> None:
@@ -302,34 +334,6 @@ async def _wait_stopped(state: StateDir, pid: int) -> None:
             return
         await clock.sleep(1 / POLLS_PER_SECOND)
     raise Unreachable(f"Moxwell did not stop within {STOP_SECONDS} s; its log is {state.log}")
-
-
-def status(name: Name = DEFAULT_NAME, output: Format = Output.TABLE) -> None:
-    """Show the instance and its clusters."""
-    from moxwell.app.restarts import read_restarts
-    from moxwell.cli import cluster_rows, databases
-
-    info = connect.info(name)
-    restarts = read_restarts(connect.state(name).restarts)
-    rows = asyncio.run(cluster_rows.clusters(name))
-    if output is not Output.TABLE:
-        instance = msgspec.to_builtins(info) | {"restarts": msgspec.to_builtins(restarts)}
-        show_value({"instance": instance, "clusters": rows}, output)
-        return
-    regions = ", ".join(f"{r} ({len(h)} hosts)" for r, h in sorted(info.regions.items()))
-    typer.echo(f"{info.mode} {info.name}, Moxwell {info.version}, since {info.started}")
-    if restarts.count:
-        typer.echo(f"restarts   {restarts.count}: it {restarts.last_exit} at {restarts.at}")
-    typer.echo(f"regions    {regions}")
-    typer.echo(f"api        {info.api}   KUBECONFIG={connect.state(name).kubeconfig}")
-    typer.echo(f"dashboard  {_dashboard_link(name)}   (works once)")
-    for alarm in asyncio.run(databases.list_alarms(connect.state(name))):
-        typer.echo(f"alarm      {alarm}")
-    typer.echo("")
-    if rows:
-        show(rows, ("namespace", "cluster", "version", "nodes", "regions", "state"), output)
-    else:
-        typer.echo("No clusters yet: moxwell cluster create demo --nodes 3")
 
 
 def daemon(

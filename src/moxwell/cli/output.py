@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from moxwell.cli import program
+
 if TYPE_CHECKING:  # loaded when something is printed with it
     from rich.console import Console
     from rich.status import Status
@@ -23,6 +25,11 @@ class Output(StrEnum):
     TABLE = "table"
     JSON = "json"
     YAML = "yaml"
+
+
+def count(number: int, noun: str) -> str:
+    """A number with its noun: ``1 node``, ``3 nodes``."""
+    return f"{number} {noun if number == 1 else noun + 's'}"
 
 
 def show(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], output: Output) -> None:
@@ -54,11 +61,13 @@ def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> "Table"
     from rich.table import Table
     from rich.text import Text
 
+    local = program.current()
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column.upper(), no_wrap=True)
     for row in rows:
-        table.add_row(*(Text(_cell(row.get(column))) for column in columns))
+        cells = (local.localize(_cell(row.get(column))) for column in columns)
+        table.add_row(*map(Text, cells))
     return table
 
 

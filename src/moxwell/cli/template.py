@@ -34,7 +34,7 @@ Config = Annotated[
     typer.Option("--config", help="File with the regions (YAML), if no instance is running."),
 ]
 Instance = Annotated[
-    str, typer.Option("--name", "-n", envvar="MOXWELL_NAME", help="Name of the instance.")
+    str, typer.Option("--name", envvar="MOXWELL_NAME", help="Name of the instance.")
 ]
 RegionNames = Annotated[
     list[str] | None, typer.Option("--region", help="Region; may be repeated; default: all.")

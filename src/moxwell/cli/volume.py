@@ -34,7 +34,7 @@ Kubeconfig = Annotated[
 Cluster = Annotated[str, typer.Option("--cluster", help="Tenant cluster: name or namespace/name.")]
 DriverName = Annotated[str, typer.Option("--driver-name", help="Name of the CSI driver.")]
 Instance = Annotated[
-    str, typer.Option("--name", "-n", envvar="MOXWELL_NAME", help="Name of the instance.")
+    str, typer.Option("--name", envvar="MOXWELL_NAME", help="Name of the instance.")
 ]
 Format = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
 NAME, INSTANCE = "csi.moxwell.dev", "lab"
@@ -221,7 +221,7 @@ async def _volumes(kube: "Kube", driver: str) -> dict[str, dict[str, Any]]:
 def migrate(
     claim: Annotated[str, typer.Argument(help="Name of the PersistentVolumeClaim.")],
     host: Annotated[str, typer.Argument(help="Proxmox host to migrate the disk to.")],
-    namespace: Annotated[str, typer.Option("--namespace", help="Namespace of the claim.")] = (
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Namespace of the claim.")] = (
         "default"
     ),
     cluster: Cluster = "",

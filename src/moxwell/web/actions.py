@@ -3,6 +3,7 @@ Requests of the dashboard and the CLI to the daemon that change nothing: plans, 
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from moxwell.clock import Clock
 from moxwell.controllers.infra.collect.plan import Orphan
 from moxwell.controllers.infra.machine.explain import HostExplanation
 from moxwell.controllers.infra.setup import Infra
+from moxwell.controllers.infra.templates import template_of
 from moxwell.errors import Invalid
 from moxwell.kube.client import Kube
 from moxwell.onboarding.region_checks import CheckLevel, RegionNeeds, check_region
@@ -21,6 +23,7 @@ from moxwell.plan.manifest_plan import ManifestPlanner
 from moxwell.pve.errors import CredentialsRefused
 from moxwell.pve.regions import Region, Regions
 from moxwell.runtime.key import Key
+from moxwell.scheduling.templates import versions_of
 
 Query = Mapping[str, Any]
 Action = Callable[[Query], Awaitable[Any]]
@@ -59,7 +62,18 @@ def make(
         rows = [row for region in regions.values() for row in await _health(region, clock)]
         return {"rows": rows + _orphans(infra.collector.guests)}
 
-    return {"yaml": as_yaml, "explain": explain, "plan": plan, "health": health}
+    own = {"yaml": as_yaml, "explain": explain, "plan": plan, "health": health}
+    return own | _region_actions(regions, clock)
+
+
+def _region_actions(regions: Regions, clock: Clock) -> dict[str, Action]:
+    async def states(query: Query) -> Any:
+        return {"rows": [_region(region, clock) for region in regions.values()]}
+
+    async def versions(query: Query) -> Any:
+        return {"rows": _versions(regions)}
+
+    return {"regions": states, "versions": versions}
 
 
 def _planner(planner: ManifestPlanner | None) -> ManifestPlanner:
@@ -114,6 +128,37 @@ def _orphans(guests: Sequence[Orphan]) -> list[dict[str, str]]:
             "remark", f"region {g.region}: guest {g.name} on {g.host} has no ProxmoxMachine", do
         )
         for g in guests
+    ]
+
+
+def _region(region: Region, clock: Clock) -> dict[str, Any]:
+    """Whether a region answers, and since when it does not."""
+    known = region.inventory.health
+    lost = known is not None and not known.reachable
+    since = clock.now() - timedelta(seconds=clock.monotonic() - known.since) if known else None
+    return {
+        "name": region.name,
+        "reachable": not lost,
+        "since": f"{since:%Y-%m-%d %H:%M:%S} UTC" if lost and since else "",
+        "error": known.error if lost and known else "",
+    }
+
+
+def _versions(regions: Regions) -> list[dict[str, Any]]:
+    """The Kubernetes versions of all templates, the newest first."""
+    found: dict[tuple[int, ...], list[tuple[str, str]]] = {}
+    for region in regions.values():
+        for guest in region.inventory.guests.values():
+            if guest.template:
+                for version in versions_of(template_of(region.name, guest)):
+                    found.setdefault(version, []).append((region.name, guest.name))
+    return [
+        {
+            "version": "v" + ".".join(map(str, version)),
+            "regions": sorted({region for region, _ in at}),
+            "templates": sorted({name for _, name in at}),
+        }
+        for version, at in sorted(found.items(), reverse=True)
     ]
 
 

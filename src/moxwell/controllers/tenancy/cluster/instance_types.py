@@ -51,6 +51,12 @@ def size_of(group: NodeGroup) -> NodeSize:
     return NodeSize(cores, max(MIN_MEMORY_MIB, memory + -memory % 8), disk)
 
 
+def every() -> dict[str, NodeSize]:
+    """All instance types with the size of their nodes."""
+    names = (f"{series}.{size}" for series in SERIES for size in SIZES)
+    return {name: size_of(NodeGroup(instance_type=name)) for name in names}
+
+
 def _by_type(name: str) -> tuple[int, int]:
     series, _, size = name.partition(".")
     if series not in SERIES or size not in SIZES:
@@ -64,6 +70,5 @@ def _by_type(name: str) -> tuple[int, int]:
 
 def _nearest(name: str) -> str:
     """A hint with the instance type that was probably meant; empty if none is near."""
-    every = [f"{series}.{size}" for series in SERIES for size in SIZES]
-    found = difflib.get_close_matches(name.lower(), every, n=1, cutoff=0.75)
+    found = difflib.get_close_matches(name.lower(), every(), n=1, cutoff=0.75)
     return f" (did you mean {found[0]}?)" if found else ""
