@@ -71,6 +71,7 @@ class TableColumn:
     priority: int = 0
     cell: Callable[[Object], Any] | None = None
     age: bool = False  # the path holds a time, shown as an age
+    until: str = ""  # path of the time at which an age ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

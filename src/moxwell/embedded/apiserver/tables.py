@@ -7,6 +7,10 @@ from moxwell.embedded.apiserver import jsonpath
 from moxwell.embedded.apiserver.resources import ServedResource, TableColumn
 
 PARTIAL = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
+_DEFAULT_CLASS = (
+    "storageclass.kubernetes.io/is-default-class",
+    "storageclass.beta.kubernetes.io/is-default-class",
+)
 NAME = TableColumn(
     "Name",
     "string",
@@ -88,21 +92,24 @@ class TablePrinter:
 
     def _cell(self, column: TableColumn) -> Any:
         if column is NAME:
-            return lambda obj: obj["metadata"].get("name", "")
+            return _name
         if column.cell is not None:
             return column.cell
         read = jsonpath.compile(column.path)
+        if column.until:
+            end = jsonpath.compile(column.until)
+            return lambda obj: self._age(read(obj), *end(obj)[:1])
         if column.age or (column.type == "date" and self._custom):
             return lambda obj: self._age(read(obj))
         if column is CREATED:
             return lambda obj: next(iter(read(obj)), None)
         return lambda obj: typed(read(obj), column.type)
 
-    def _age(self, found: list[Any]) -> Any:
+    def _age(self, found: list[Any], until: str = "") -> Any:
         if not found or not isinstance(found[0], str):
             return None if self._custom else "<unknown>"
         try:
-            return age(found[0], self._now)
+            return age(found[0], until or self._now)
         except ValueError:
             return "<invalid>"
 
@@ -128,6 +135,17 @@ class TablePrinter:
         else:
             row["object"] = None
         return row
+
+
+def _name(obj: dict[str, Any]) -> str:
+    """The name; the default StorageClass is marked, as kube-apiserver does."""
+    meta = obj["metadata"]
+    default = obj.get("kind") == "StorageClass" and _is_default(meta.get("annotations") or {})
+    return f"{meta.get('name', '')} (default)" if default else str(meta.get("name", ""))
+
+
+def _is_default(annotations: dict[str, str]) -> bool:
+    return any(annotations.get(name) == "true" for name in _DEFAULT_CLASS)
 
 
 def columns(resource: ServedResource) -> tuple[TableColumn, ...]:

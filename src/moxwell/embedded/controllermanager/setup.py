@@ -5,12 +5,14 @@ from typing import Any
 from cryptography import x509
 
 from moxwell.clock import Clock
+from moxwell.embedded.controllermanager.cronjob.controller import CronJobController
 from moxwell.embedded.controllermanager.csrapprover.controller import CSRApprover
 from moxwell.embedded.controllermanager.csrsigner.controller import CSRSigner
 from moxwell.embedded.controllermanager.csrsigner.plan import CAKey
 from moxwell.embedded.controllermanager.daemonset.controller import DaemonSetController
 from moxwell.embedded.controllermanager.deployment.controller import DeploymentController
 from moxwell.embedded.controllermanager.disruption.controller import DisruptionController
+from moxwell.embedded.controllermanager.endpointslice.controller import EndpointSliceController
 from moxwell.embedded.controllermanager.job.controller import JobController
 from moxwell.embedded.controllermanager.nodelifecycle.controller import NodeLifecycleController
 from moxwell.embedded.controllermanager.podgc.controller import PodGCController
@@ -20,6 +22,7 @@ from moxwell.embedded.controllermanager.resources import (
     NODES,
     POD_DISRUPTION_BUDGETS,
     PODS,
+    SERVICES,
 )
 from moxwell.embedded.controllermanager.statefulset.controller import StatefulSetController
 from moxwell.embedded.controllermanager.tainteviction.controller import TaintEvictionController
@@ -40,6 +43,8 @@ def controllers(
         "statefulset": StatefulSetController(kube),
         "daemonset": DaemonSetController(kube, caches.of(DAEMON_SETS), nodes),
         "job": JobController(kube),
+        "cronjob": CronJobController(kube, clock),
+        "endpointslice": EndpointSliceController(kube, caches.of(SERVICES), pods, nodes),
         "disruption": DisruptionController(budgets, pods),
         "nodelifecycle": NodeLifecycleController(kube, clock, nodes),
         "tainteviction": TaintEvictionController(kube, clock, nodes, pods),

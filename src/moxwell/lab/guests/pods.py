@@ -3,11 +3,13 @@ Runs the pods that are bound to a simulated node.
 
 A pod starts when its volumes are attached and is removed when it is deleted. A pod with
 ``restartPolicy: Always`` runs until then; any other succeeds after a few seconds. Containers are
-not simulated.
+not simulated. An image is assumed to exist unless its name is malformed, or its registry is in a
+domain that never exists (RFC 2606): ``ImagePullBackOff``.
 """
 
 import asyncio
 import hashlib
+import re
 from typing import Any
 
 from moxwell.api.kinds import Resource
@@ -21,6 +23,55 @@ PODS = Resource("", "v1", "pods", "Pod")
 START_SECONDS = 1.5
 FINISH_SECONDS = 5.0
 RETRY_SECONDS = 3
+_IMAGE = re.compile(
+    r"(?:[A-Za-z0-9][A-Za-z0-9.-]*(?::[0-9]+)?/)?"
+    r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*"
+    r"(?::[\w][\w.-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
+)
+_NO_DOMAIN = (".invalid", ".example", ".test")
+
+
+def image_problem(image: str) -> str:
+    """Why kubelet could not start a container with an image; empty if it could."""
+    if not _IMAGE.fullmatch(image):
+        return "InvalidImageName"
+    registry = image.partition("/")[0].partition(":")[0]
+    return "ImagePullBackOff" if registry.endswith(_NO_DOMAIN) else ""
+
+
+def waiting_status(pod: dict[str, Any], problem: str, now: str) -> dict[str, Any]:
+    """The status of a pod whose images cannot be pulled."""
+    containers = [
+        {
+            "name": c["name"],
+            "image": c.get("image", ""),
+            "imageID": "",
+            "ready": False,
+            "started": False,
+            "restartCount": 0,
+            "state": {
+                "waiting": {
+                    "reason": problem,
+                    "message": f'image "{c.get("image", "")}": {problem}',
+                }
+            },
+        }
+        for c in pod["spec"].get("containers", ())
+    ]
+    return {
+        "phase": "Pending",
+        "startTime": now,
+        "conditions": [
+            {"type": "PodScheduled", "status": "True", "lastTransitionTime": now},
+            {
+                "type": "Ready",
+                "status": "False",
+                "reason": "ContainersNotReady",
+                "lastTransitionTime": now,
+            },
+        ],
+        "containerStatuses": containers,
+    }
 
 
 def running_status(pod: dict[str, Any], now: str, *, ended: bool = False) -> dict[str, Any]:
@@ -68,6 +119,11 @@ def _digest(pod: dict[str, Any], name: str) -> str:
     return hashlib.sha256(f"{pod['metadata']['uid']}/{name}".encode()).hexdigest()
 
 
+def images(pod: dict[str, Any]) -> list[str]:
+    """The images of a pod's containers."""
+    return [str(c.get("image", "")) for c in pod["spec"].get("containers", ())]
+
+
 def is_finite(pod: dict[str, Any]) -> bool:
     """Whether the containers are expected to exit."""
     return str(pod["spec"].get("restartPolicy", "Always")) != "Always"
@@ -110,7 +166,7 @@ class PodRunner:
         phase = pod.get("status", {}).get("phase", "Pending")
         if phase == "Running" and not deleting:
             self._volumes.add_pod(pod)
-        if wanted in self._tasks or (not deleting and phase != "Pending"):
+        if wanted in self._tasks or (not deleting and (phase != "Pending" or _waits(pod))):
             return
         action = self._remove(pod) if deleting else self._start(pod)
         task = group.create_task(action)
@@ -121,14 +177,19 @@ class PodRunner:
         if not await self._volumes.wait_mounted(pod):
             return
         await self._clock.sleep(START_SECONDS)
-        await self._update_status(pod, ended=False)
+        problems = map(image_problem, images(pod))
+        if problem := next(filter(None, problems), ""):
+            await self._write_status(pod, waiting_status(pod, problem, self._now()))
+            return  # a change of the pod's image is not simulated
+        await self._write_status(pod, running_status(pod, self._now()))
         if is_finite(pod):
             await self._clock.sleep(FINISH_SECONDS)
-            await self._update_status(pod, ended=True)
+            await self._write_status(pod, running_status(pod, self._now(), ended=True))
 
-    async def _update_status(self, pod: dict[str, Any], *, ended: bool) -> None:
-        now = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
-        status = running_status(pod, now, ended=ended)
+    def _now(self) -> str:
+        return self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    async def _write_status(self, pod: dict[str, Any], status: dict[str, Any]) -> None:
         await self._retry(
             lambda: self._kube.merge(
                 PODS, _name(pod), {"status": status}, _namespace(pod), subresource="status"
@@ -151,6 +212,12 @@ class PodRunner:
                 return
             else:
                 return
+
+
+def _waits(pod: dict[str, Any]) -> bool:
+    """Whether it is known that an image cannot be pulled."""
+    states = (pod.get("status") or {}).get("containerStatuses") or ()
+    return any("waiting" in (s.get("state") or {}) for s in states)
 
 
 def _name(pod: dict[str, Any]) -> str:

@@ -19,7 +19,21 @@ spec:
 """
 GONE = kubectl("delete node n-$u", show="code")
 
+STORAGE_CLASS = """
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata:
+  name: sc-$u
+  annotations: {storageclass.kubernetes.io/is-default-class: "true"}
+provisioner: example.com/none
+"""
 CASES = (
+    case(
+        "the default storage class is marked",
+        kubectl("apply -f -", STORAGE_CLASS),
+        kubectl("get storageclass sc-$u"),
+        kubectl("delete storageclass sc-$u"),
+    ),
     case("api versions", kubectl("api-versions", show="code")),
     case(
         "api resources of a group",

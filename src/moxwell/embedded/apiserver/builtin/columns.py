@@ -193,7 +193,7 @@ COLUMNS: Mapping[str, tuple[TableColumn, ...]] = {
     "Job": (
         _text("Status", c.job_status),
         _text("Completions", c.completions),
-        TableColumn("Duration", path=".status.startTime", age=True),
+        TableColumn("Duration", path=".status.startTime", age=True, until=".status.completionTime"),
         AGE,
         *_template(),
     ),

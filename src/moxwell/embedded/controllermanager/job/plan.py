@@ -39,7 +39,23 @@ def describe(owner: Json, pods: Sequence[Json]) -> Json:
         "succeeded": succeeded(pods),
         "ready": sum(map(is_ready, pods)),
     }
+    if created := owner["metadata"].get("creationTimestamp"):
+        status["startTime"] = created
     if status["succeeded"] >= owner["spec"].get("completions", 1):
         reason = str(JobReason.COMPLETED)
         status["conditions"] = [{"type": "Complete", "status": "True", "reason": reason}]
+        if ended := _last_end(pods):
+            status["completionTime"] = ended
     return status
+
+
+def _last_end(pods: Sequence[Json]) -> str:
+    """When the last container of the pods ended."""
+    states = [
+        container.get("state") or {}
+        for pod in pods
+        for container in (pod.get("status") or {}).get("containerStatuses") or ()
+    ]
+    return max(
+        (s["terminated"].get("finishedAt", "") for s in states if "terminated" in s), default=""
+    )

@@ -1,0 +1,1 @@
+"""The EndpointSlice controller of kube-controller-manager; without topology hints."""
