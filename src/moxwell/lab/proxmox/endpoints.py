@@ -32,6 +32,9 @@ from moxwell.lab.proxmox.qemu import routes as qemu_routes
 from moxwell.lab.proxmox.request_context import RegionRuntime
 from moxwell.lab.proxmox.route import ApiRoute
 from moxwell.lab.proxmox.sdn import controllers as sdn_controllers
+from moxwell.lab.proxmox.sdn import ips as sdn_ips
+from moxwell.lab.proxmox.sdn import locking as sdn_locking
+from moxwell.lab.proxmox.sdn import plain_objects as sdn_plain_objects
 from moxwell.lab.proxmox.sdn import subnets as sdn_subnets
 from moxwell.lab.proxmox.sdn import vnets as sdn_vnets
 from moxwell.lab.proxmox.sdn import zones as sdn
@@ -66,6 +69,9 @@ def all_routes() -> Iterable[ApiRoute]:
         roles,
         sdn,
         sdn_controllers,
+        sdn_ips,
+        sdn_locking,
+        sdn_plain_objects,
         sdn_vnets,
         sdn_subnets,
         storages,

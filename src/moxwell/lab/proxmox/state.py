@@ -287,6 +287,7 @@ class SimSdn:
     addresses: list[Row] = field(default_factory=list)  # PVE IPAM entries
     firewalls: dict[str, SimFirewall] = field(default_factory=dict)  # by vnet
     version: int = 0
+    lock: str = ""  # the token of the global lock, if it is held
 
 
 @dataclass(slots=True)

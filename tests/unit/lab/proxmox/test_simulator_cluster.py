@@ -157,7 +157,8 @@ def test_pool_members_move_only_with_allow_move() -> None:
 
 def test_sdn_is_pending_until_it_is_applied() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
-        await sim.request("POST", "/cluster/sdn/zones", zone="z1", type="simple", ipam="pve")
+        await sim.request("POST", "/cluster/sdn/zones", zone="z1", type="simple", ipam="pve",
+                          dhcp="dnsmasq")  # fmt: skip
         await sim.request("POST", "/cluster/sdn/vnets", vnet="v1", zone="z1")
         net = {"subnet": "10.9.0.0/24", "type": "subnet", "gateway": "10.9.0.1"}
         await sim.request("POST", "/cluster/sdn/vnets/v1/subnets", **net)

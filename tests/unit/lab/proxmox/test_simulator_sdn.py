@@ -71,3 +71,93 @@ def test_an_error_is_a_400_inside_a_500(path: str, form: dict[str, Any], message
         assert text.endswith(f"400 Parameter verification failed.\n{message}\n")
 
     run_scenario(scenario)
+
+
+@pytest.mark.parametrize(
+    "method, path, form, message",
+    [
+        pytest.param("PUT", "zones/z1", {"delete": "ipam"},
+                     "update sdn zone object failed: 400 Parameter verification failed.\n"
+                     "ipam: can't change ipam if a subnet is already defined in this zone",
+                     id="the ipam of a zone with subnets"),
+        pytest.param("PUT", "zones/z1", {"bridge": "vmbr0"},
+                     "update sdn zone object failed: unexpected property 'bridge'",
+                     id="an option of another type"),
+        pytest.param("PUT", "vnets/v1", {"vlanaware": 1},
+                     "update sdn vnet object failed: 400 Parameter verification failed.\n"
+                     "vlanaware: vlanaware vnet is not compatible with subnets",
+                     id="a vlan aware vnet with subnets"),
+        pytest.param("PUT", "vnets/v1", {"zone": "z2"},
+                     "update sdn vnet object failed: 400 Parameter verification failed.\n"
+                     "zone: can't change zone if subnets exist", id="another zone"),
+        pytest.param("PUT", "vnets/v1", {"delete": "zone"},
+                     "update sdn vnet object failed: unable to delete required option 'zone'",
+                     id="a vnet without a zone"),
+        pytest.param("PUT", "vnets/v1/subnets/z1-10.9.0.0-24",
+                     {"dhcp-range": [RANGE, "start-address=10.9.0.11,end-address=10.9.0.30"]},
+                     "update sdn subnet object failed: 400 Parameter verification failed.\n"
+                     "dhcp-range: dhcp ranges must not overlap", id="ranges that overlap"),
+        pytest.param("GET", "vnets/none/subnets", {}, "sdn vnet 'none' does not exist",
+                     id="the subnets of a missing vnet"),
+        pytest.param("DELETE", "vnets/v1/subnets/z1-10.7.0.0-24", {},
+                     "delete sdn subnet object failed: zone '' doesn't exist in IPAM DB",
+                     id="a missing subnet in a zone with an ipam"),
+        pytest.param("PUT", "vnets/v1/ips",
+                     {"zone": "z1", "ip": "10.9.0.20", "mac": "BC:24:11:00:00:01"},
+                     "can't find any subnet for ip  at "
+                     "/usr/share/perl5/PVE/Network/SDN/Subnets.pm line 115.",
+                     id="a new address for an unknown device"),
+        pytest.param("POST", "vnets/none/ips",
+                     {"zone": "z1", "ip": "10.9.0.20", "mac": "BC:24:11:00:00:01"},
+                     "no sdn zone ID specified", id="an address on a missing vnet"),
+        pytest.param("POST", "controllers", {"controller": "bgp1", "type": "bgp", "node": "n1",
+                                             "asn": 65000},
+                     "missing value for required option 'peers'", id="bgp without peers"),
+        pytest.param("POST", "ipams", {"ipam": "nb", "type": "netbox", "token": "t",
+                                       "url": "http://127.0.0.1:9/api"},
+                     "create sdn ipam object failed: Can't connect to netbox api: Invalid response "
+                     "from server: 500 Can't connect to 127.0.0.1:9 (Connection refused)",
+                     id="an ipam server that does not answer"),
+    ],
+)  # fmt: skip
+def test_a_refused_change_names_its_cause(
+    method: str, path: str, form: dict[str, Any], message: str
+) -> None:
+    async def scenario(sim: SimulatedCluster) -> None:
+        await network(sim)
+        await sim.request("POST", "/cluster/sdn/zones", zone="z2", type="simple")
+        answer = await sim.send(method, f"/cluster/sdn/{path}", **form)
+        assert (answer.status, answer.json()["message"].rstrip("\n")) == (500, message)
+
+    run_scenario(scenario)
+
+
+def test_the_global_lock_wants_its_token() -> None:
+    async def scenario(sim: SimulatedCluster) -> None:
+        await sim.request("POST", "/cluster/sdn/zones", zone="z1", type="simple")
+        answer = await sim.send("POST", "/cluster/sdn/lock")
+        assert "configuration has pending changes" in answer.reason
+        token = await sim.request("POST", "/cluster/sdn/lock", **{"allow-pending": 1})
+        answer = await sim.send("DELETE", "/cluster/sdn/zones/z1")
+        assert answer.reason.startswith("delete sdn zone object failed: invalid lock token")
+        await sim.request("POST", "/cluster/sdn/rollback",
+                          **{"lock-token": token, "release-lock": 1})  # fmt: skip
+        assert await sim.request("GET", "/cluster/sdn/zones") == []
+        await sim.request("POST", "/cluster/sdn/zones", zone="z1", type="simple")
+
+    run_scenario(scenario, version="9.2.11")
+
+
+def test_a_subnet_without_ranges_gives_all_its_addresses() -> None:
+    async def scenario(sim: SimulatedCluster) -> None:
+        await network(sim)
+        await sim.request("POST", "/cluster/sdn/vnets", vnet="v2", zone="z1")
+        for subnet in ("10.5.0.0/30", "fd00::/64"):
+            form = {"subnet": subnet, "type": "subnet"}
+            await sim.request("POST", "/cluster/sdn/vnets/v2/subnets", **form)
+        assert await sim.run_task("PUT", "/cluster/sdn") == "OK"
+        form = {"vmid": "100", "net0": "virtio,bridge=v2"}
+        assert await sim.run_task("POST", "/nodes/n1/qemu", **form) == "OK"
+        assert await addresses(sim) == {"10.9.0.1": None, "10.5.0.1": 100, "fd00::": 100}
+
+    run_scenario(scenario)

@@ -1,9 +1,11 @@
-"""The options of SDN zone and controller types."""
+"""The options of the types of SDN objects."""
 
 from functools import cache
 
 from moxwell.lab.proxmox.section_config import SectionType
 
+VNET = SectionType.of("zone", "tag alias vlanaware isolate-ports")
+SUBNET = SectionType.of("vnet", "gateway snat dnszoneprefix dhcp-range dhcp-dns-server")
 _NAMES = "nodes mtu dns reversedns dnszone ipam"
 _EVPN = (
     "exitnodes exitnodes-local-routing exitnodes-primary advertise-subnets rt-import vxlan-port"
@@ -37,9 +39,19 @@ def controller_type(kind: str, major: int) -> SectionType:
     return {
         "evpn": SectionType.of("asn" if new else "asn peers", "peers fabric" if new else ""),
         "bgp": SectionType.of(
-            "node asn" if new else "node",
-            f"peers{'' if new else ' asn'} ebgp ebgp-multihop loopback bgp-multipath-as-path-relax",
+            "node asn peers", "ebgp ebgp-multihop loopback bgp-multipath-as-path-relax"
         ),
         "isis": SectionType.of("isis-domain isis-ifaces isis-net node", "loopback"),
         "faucet": SectionType.of(""),
+    }[kind]
+
+
+@cache
+def server_type(kind: str) -> SectionType:
+    """The options of an IPAM or DNS server."""
+    return {
+        "pve": SectionType.of(""),
+        "netbox": SectionType.of("url token", "fingerprint"),
+        "phpipam": SectionType.of("url token section", "fingerprint"),
+        "powerdns": SectionType.of("url key", "ttl reversemaskv6 fingerprint"),
     }[kind]

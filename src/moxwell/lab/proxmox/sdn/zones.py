@@ -1,5 +1,5 @@
 """
-``/cluster/sdn``: zones, apply, and the status of the IPAM.
+``/cluster/sdn``: zones and apply.
 
 Objects are pending until ``PUT /cluster/sdn``; only the running configuration has effects.
 """
@@ -7,20 +7,13 @@ Objects are pending until ``PUT /cluster/sdn``; only the running configuration h
 import copy
 
 from moxwell.lab.proxmox.cluster import digest_of
-from moxwell.lab.proxmox.errors import die
+from moxwell.lab.proxmox.errors import bad_params, die
+from moxwell.lab.proxmox.qemu.identity import new_mac
 from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute
 from moxwell.lab.proxmox.route_permissions import anyone, perm
-from moxwell.lab.proxmox.sdn import ipam as sdn_ipam
-from moxwell.lab.proxmox.sdn.controllers import one_of_peers
-from moxwell.lab.proxmox.sdn.objects import (
-    NESTED,
-    check_digest,
-    listing,
-    new_row,
-    object_row,
-    plain_routes,
-)
+from moxwell.lab.proxmox.sdn.locking import APPLIED, locked, release_with_change
+from moxwell.lab.proxmox.sdn.objects import check_digest, listing, new_row, object_row
 from moxwell.lab.proxmox.sdn.section_types import zone_type
 from moxwell.lab.proxmox.state import Row
 from moxwell.lab.proxmox.tasks import WorkerContext
@@ -48,74 +41,88 @@ def get_zone(call: PveCall) -> Row:
 
 def create_zone(call: PveCall) -> None:
     name, zones = call.params.pop("zone"), call.region.sdn.zones
-    call.params.pop("lock-token", None)
-    given = {k: v for k, v in call.params.items() if k != "type"}
+    given = {k: v for k, v in call.params.items() if k not in ("type", "lock-token")}
     zone_type(call.params["type"], call.major).check(given, create=True)
-    error_prefix = "create sdn zone object failed: "
-    if name in zones:
-        raise die(f"{error_prefix}sdn zone object ID '{name}' already defined")
-    _check_references(call, name, call.params, error_prefix)
-    zones[name] = dict(call.params)
+    with locked(call, "create sdn zone object failed"):
+        if name in zones:
+            raise die(f"sdn zone object ID '{name}' already defined")
+        _check_references(call)
+        zones[name] = _checked(call, name, dict(call.params))
 
 
-def _check_references(call: PveCall, name: str, row: Row, error_prefix: str) -> None:
-    """Check what a zone refers to; PVE reports a 400 inside a 500."""
-    sdn, nested = call.region.sdn, error_prefix + NESTED
-    _check_plugin(call, name, row, error_prefix)
+def _check_references(call: PveCall) -> None:
+    """Check what a request refers to."""
+    sdn, row = call.region.sdn, call.params
     for option in ("dns", "reversedns"):
-        if option in row and row[option] not in sdn.dns:
-            raise die(f"{nested}{option}: {row[option]} don't exist")
-    if "dnszone" in row and "dns" not in row:
-        raise die(f"{nested}dnszone: missing dns server")
-    if "ipam" in row and row["ipam"] not in sdn.ipams:
-        raise die(f"{nested}ipam: {row['ipam']} not existing")
+        if row.get(option) and row[option] not in sdn.dns:
+            raise bad_params(**{option: f"{row[option]} don't exist"})
+    if row.get("dnszone") and not row.get("dns"):
+        raise bad_params(dnszone="missing dns server")
+    if row.get("ipam") and row["ipam"] not in sdn.ipams:
+        raise bad_params(ipam=f"{row['ipam']} not existing")
 
 
-def _check_plugin(call: PveCall, name: str, row: Row, error_prefix: str) -> None:
-    """The checks of the zone type."""
+def _checked(call: PveCall, name: str, row: Row) -> Row:
+    """The zone after the checks of its type."""
     if row["type"] == "vxlan" and call.major >= 9:
-        one_of_peers(row, error_prefix)
-    if row["type"] != "evpn":
-        return
-    where = f"at {_PLUGINS}/EvpnPlugin.pm line 311."
-    if row["controller"] not in call.region.sdn.controllers:
-        raise die(f"{error_prefix}controller {row['controller']} don't exist {where}")
+        _one_of_peers(row)
+    if row["type"] == "evpn":
+        _check_evpn(call, name, row)
+        row.setdefault("mac", new_mac(call))
+    return row
+
+
+def _one_of_peers(row: Row) -> None:
+    """Peers or a fabric, not both and not neither."""
+    if bool(row.get("peers")) == bool(row.get("fabric")):
+        text = "must have exactly one of peers / fabric defined"
+        raise bad_params(fabric=text, peers=text)
+
+
+def _check_evpn(call: PveCall, name: str, row: Row) -> None:
+    where, controllers = f"at {_PLUGINS}/EvpnPlugin.pm line 354.", call.region.sdn.controllers
+    if row["controller"] not in controllers:
+        raise die(f"controller {row['controller']} don't exist {where}")
+    if controllers[row["controller"]]["type"] != "evpn":
+        raise die(f"{row['controller']} is not a evpn controller type {where}")
     for other, zone in call.region.sdn.zones.items():
         if other != name and zone.get("vrf-vxlan") == row["vrf-vxlan"]:
-            vrf = row["vrf-vxlan"]
-            raise die(f"{error_prefix}vrf-vxlan {vrf} is already declared in {other} {where}")
+            raise die(f"vrf-vxlan {row['vrf-vxlan']} is already declared in {other} {where}")
 
 
 def update_zone(call: PveCall) -> None:
-    error_prefix, zones = "update sdn zone object failed: ", call.region.sdn.zones
-    name = call.params.pop("zone")
-    if name not in zones:
-        raise die(f"{error_prefix}sdn '{name}' does not exist")
-    check_digest(call, digest_of(zones), error_prefix)
-    section = zone_type(zones[name]["type"], call.major)
-    changed = new_row(call, zones[name], error_prefix, section)
-    _check_references(call, name, changed, error_prefix)
-    zones[name] = changed
+    zones, name = call.region.sdn.zones, call.params.pop("zone")
+    with locked(call, "update sdn zone object failed"):
+        check_digest(call, digest_of(zones))
+        if name not in zones:
+            raise die(f"sdn '{name}' does not exist")
+        changed = new_row(call, zones[name], zone_type(zones[name]["type"], call.major))
+        subnets = [s for s in call.region.sdn.subnets.values() if s["zone"] == name]
+        if subnets and (changed.get("ipam") or "") != (zones[name].get("ipam") or ""):
+            raise bad_params(ipam="can't change ipam if a subnet is already defined in this zone")
+        _check_references(call)
+        zones[name] = _checked(call, name, changed)
 
 
 def delete_zone(call: PveCall) -> None:
-    error_prefix, name = "delete sdn zone object failed: ", call.params["zone"]
-    sdn = call.region.sdn
-    if name not in sdn.zones:
-        raise die(f"{error_prefix}sdn '{name}' does not exist")
-    for vnet, row in sdn.vnets.items():
-        if row["zone"] == name:
-            where = f"at {_PLUGINS}/Plugin.pm line 159."
-            raise die(f"{error_prefix}zone {name} is used by vnet {vnet} {where}")
-    del sdn.zones[name]
+    name, sdn = call.params["zone"], call.region.sdn
+    with locked(call, "delete sdn zone object failed"):
+        if name not in sdn.zones:
+            raise die(f"sdn '{name}' does not exist")
+        for vnet, row in sdn.vnets.items():
+            if row["zone"] == name:
+                raise die(f"zone {name} is used by vnet {vnet} at {_PLUGINS}/Plugin.pm line 148.")
+        del sdn.zones[name]
 
 
 def apply(call: PveCall) -> str:
     """PUT /cluster/sdn: the configuration becomes the running one."""
-    sdn = call.region.sdn
-    for kind in ("zones", "vnets", "subnets", "controllers"):
-        sdn.running[kind] = copy.deepcopy(getattr(sdn, kind))
-    sdn.version += 1
+    sdn, token = call.region.sdn, call.get("lock-token")
+    with locked(call, "could not commit SDN config"):
+        for kind in APPLIED:
+            sdn.running[kind] = copy.deepcopy(getattr(sdn, kind))
+        sdn.version += 1
+        release_with_change(call, token)
 
     async def worker(ctx: WorkerContext) -> None:
         for host in call.region.hosts.values():
@@ -123,21 +130,6 @@ def apply(call: PveCall) -> str:
                 ctx.log(f"{host.name}: reloading network config")
 
     return call.spawn("reloadnetworkall", "", worker)
-
-
-def ipam_status(call: PveCall) -> list[Row]:
-    """The addresses of the running subnets."""
-    if call.params["ipam"] != "pve":
-        where = "at /usr/share/perl5/PVE/API2/Network/SDN/Ipams.pm line 319."
-        raise die(f"Currently only PVE IPAM is supported! {where}")
-    sdn_ipam.update_allocations(call.region)
-    return [
-        row
-        for row in sdn_ipam.visible_addresses(call.region)
-        if call.has_privileges(
-            f"/sdn/zones/{row['zone']}/{row['vnet']}", "SDN.Audit", "SDN.Use", any_of=True
-        )
-    ]
 
 
 _BASE, _ONE = "/cluster/sdn/zones", "/cluster/sdn/zones/{zone}"
@@ -150,7 +142,4 @@ ROUTES = (
     ApiRoute("GET", _ONE, get_zone, permission=_EDIT),
     ApiRoute("PUT", _ONE, update_zone, permission=_EDIT),
     ApiRoute("DELETE", _ONE, delete_zone, permission=_EDIT),
-    *plain_routes("ipams", "ipam"),
-    *plain_routes("dns", "dns"),
-    ApiRoute("GET", "/cluster/sdn/ipams/{ipam}/status", ipam_status, permission=anyone),
 )
