@@ -2,7 +2,8 @@
 Worker tasks, and the lock files of guests and storages.
 
 ``Workers.spawn`` starts a coroutine with a :class:`WorkerContext`; a ``PveException`` raised in it
-becomes the exit status of the task. Workers are asyncio tasks and are not saved.
+becomes the exit status of the task, and so does any other exception, which is logged. Workers are
+asyncio tasks and are not saved.
 
 :class:`FileLocks` are granted in order of arrival; after ten seconds a waiter gets PVE's "got
 timeout".
@@ -12,10 +13,13 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+import structlog
+
 from moxwell.clock import Clock
 from moxwell.lab.proxmox.errors import PveException, die
 from moxwell.lab.proxmox.state import SimRegion, SimTask
 
+log = structlog.get_logger()
 CLUSTER_LOG_LINES = 200  # lines of the cluster log
 FINISHED_TASKS = 2000  # finished tasks that a region keeps
 LOCK_FILES = {
@@ -153,6 +157,9 @@ class Workers:
             self._end(task, problem.in_task)
         except asyncio.CancelledError as cut:
             self._end(task, str(cut) or "received interrupt")
+        except Exception as problem:
+            log.exception("worker failed", upid=task.upid)
+            self._end(task, str(problem) or type(problem).__name__)
         else:
             self._end(task, None)
 

@@ -176,3 +176,73 @@ def test_what_servers_say_about_a_url() -> None:
         assert failure.as_response == "404 File not found"
 
     run_session(body)
+
+
+JOB = {"vmid": "100", "storage": "shared", "schedule": "02:00"}
+
+
+@pytest.mark.parametrize(
+    "form, message",
+    [
+        pytest.param({}, "no options specified", id="nothing"),
+        pytest.param({"vmid": "100", "all": "1"},
+                     "400 Parameter verification failed.\n"
+                     "all: option conflicts with option 'vmid'", id="a conflict in the request"),
+        pytest.param({"schedule": "03:00", "starttime": "03:00"}, "Parameter verification failed.",
+                     id="two schedules"),
+        pytest.param({"delete": "vmid"},
+                     "400 Parameter verification failed.\nvmid: property is missing",
+                     id="nothing left to back up"),
+    ],
+)  # fmt: skip
+def test_a_change_of_a_job_is_refused(form: dict[str, str], message: str) -> None:
+    async def session(sim: SimulatorSession) -> None:
+        await sim.post("/cluster/backup", id="job1", **JOB)
+        answer = await sim.put("/cluster/backup/job1", **form)
+        assert answer.message.strip() == message
+
+    run_session(session)
+
+
+def test_the_guests_of_a_job_with_their_volumes() -> None:
+    async def session(sim: SimulatorSession) -> None:
+        await sim.vm(100, scsi0="local:1", name="one")
+        await sim.vm(101)
+        await sim.post("/cluster/backup", id="job1", **(JOB | {"vmid": "100,101", "node": "n1"}))
+        rows = await sim.get("/cluster/backup/job1/included_volumes")
+        found = {row["id"]: (row["name"], row["leaf"]) for row in rows["children"]}
+        assert found == {100: ("one", 0), 101: (None, 1)}
+        await sim.put("/cluster/backup/job1", delete="node", vmid="101")
+        assert await sim.get("/cluster/backup-info/not-backed-up") == [
+            {"vmid": 100, "type": "qemu", "name": "one"}
+        ]
+
+    run_session(session)
+
+
+@pytest.mark.parametrize(
+    "form, status",
+    [
+        pytest.param({"storage": "shared", "dumpdir": "/srv"},
+                     "cannot use options 'storage' and 'dumpdir' at the same time",
+                     id="two places"),
+        pytest.param({"storage": "shared", "tmpdir": "/none"}, "tmpdir '/none' does not exist",
+                     id="no temporary folder"),
+        pytest.param({"storage": "shared", "remove": "0", "prune-backups": "keep-last=1"},
+                     "job errors", id="as many as may be kept"),
+    ],
+)  # fmt: skip
+def test_a_backup_that_fails(form: dict[str, str], status: str) -> None:
+    async def session(sim: SimulatorSession) -> None:
+        await sim.vm(100)
+        assert (await sim.run_task("POST", BACKUP, vmid="100", storage="shared")).status == "OK"
+        assert (await sim.run_task("POST", BACKUP, vmid="100", **form)).status == status
+
+    run_session(session)
+
+
+def test_a_stop_without_guests_starts_no_task() -> None:
+    async def session(sim: SimulatorSession) -> None:
+        assert (await sim.post(BACKUP, stop="1")).data == "OK"
+
+    run_session(session)

@@ -150,3 +150,52 @@ def test_an_ipset_entry_in_a_path_may_contain_a_slash() -> None:
         assert await sim.request("GET", path) == []
 
     run_scenario(scenario)
+
+
+def test_a_rule_shows_that_its_alias_is_gone() -> None:
+    async def scenario(sim: SimulatedCluster) -> None:
+        await sim.request("POST", "/cluster/firewall/aliases", name="Web", cidr="192.0.2.7/32")
+        alias = await sim.request("GET", "/cluster/firewall/aliases/web")
+        assert alias == {"name": "Web", "cidr": "192.0.2.7", "ipversion": 4}
+        await sim.request("POST", CLUSTER, **BASE, source="dc/web", enable="3", comment=" note ")
+        rule = (await sim.request("GET", CLUSTER))[0]
+        assert (rule["enable"], rule["comment"], rule["ipversion"]) == (1, "note", 4)
+        await sim.request("DELETE", "/cluster/firewall/aliases/web")
+        for row in (await sim.request("GET", CLUSTER))[0], await sim.request("GET", f"{CLUSTER}/0"):
+            assert row["errors"] == {"source": "no such alias 'dc/web'"}
+            assert "ipversion" not in row
+
+    run_scenario(scenario)
+
+
+@pytest.mark.parametrize(
+    "method, path, form, status",
+    [
+        pytest.param("POST", CLUSTER, BASE, 200, id="a new rule needs no digest"),
+        pytest.param("POST", "/cluster/firewall/ipset", {"name": "seta"}, 200, id="nor a new set"),
+        pytest.param("POST", "/cluster/firewall/groups", {"group": "more"}, 200, id="nor a group"),
+        pytest.param("PUT", f"{CLUSTER}/9", {"enable": "1"}, 500, id="a missing rule"),
+        pytest.param("PUT", "/cluster/firewall/aliases/none", {"cidr": "192.0.2.1"}, 500,
+                     id="a missing alias"),
+    ],
+)  # fmt: skip
+def test_where_a_wrong_digest_counts(
+    method: str, path: str, form: dict[str, str], status: int
+) -> None:
+    async def scenario(sim: SimulatedCluster) -> None:
+        answer = await sim.send(method, path, **form, digest="0" * 40)
+        assert answer.status == status
+        if status != 200:
+            assert answer.reason.startswith("detected modified configuration")
+
+    run_scenario(scenario)
+
+
+def test_rules_follow_a_renamed_group() -> None:
+    async def scenario(sim: SimulatedCluster) -> None:
+        await sim.request("POST", "/cluster/firewall/groups", group="web")
+        await sim.request("POST", CLUSTER, type="group", action="web")
+        await sim.request("POST", "/cluster/firewall/groups", group="www", rename="web")
+        assert (await sim.request("GET", CLUSTER))[0]["action"] == "www"
+
+    run_scenario(scenario)

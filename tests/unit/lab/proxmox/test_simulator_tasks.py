@@ -24,6 +24,19 @@ def test_a_failure_inside_a_worker_is_its_exit_status() -> None:
     run_scenario(scenario)
 
 
+def test_a_worker_that_breaks_ends_its_task() -> None:
+    async def scenario(sim: SimulatedCluster) -> None:
+        async def worker(ctx: WorkerContext) -> None:
+            raise RuntimeError("the guest broke")
+
+        runtime = sim.engine.runtimes[sim.region.name]
+        upid = runtime.workers.spawn("n1", "qmstart", "100", "root@pam", worker)
+        task = await runtime.workers.wait(upid)
+        assert (task.exitstatus, task.log[-1]) == ("the guest broke", "TASK ERROR: the guest broke")
+
+    run_scenario(scenario)
+
+
 def test_a_running_task_is_active_until_it_ends() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         async def worker(ctx: WorkerContext) -> None:

@@ -29,16 +29,18 @@ from moxwell.lab.proxmox.state import Row
 
 def _list_rules(scope: FirewallScope) -> Handler:
     def handler(call: PveCall) -> list[Row]:
-        found = scope.find(call).rules
-        return with_digest([{"pos": n, **rule} for n, rule in enumerate(found)], found)
+        firewall = scope.find(call)
+        shown = [rules.as_read(call.region, firewall, rule) for rule in firewall.rules]
+        return with_digest([{"pos": n, **rule} for n, rule in enumerate(shown)], firewall.rules)
 
     return handler
 
 
 def _get_rule(scope: FirewallScope) -> Handler:
     def handler(call: PveCall) -> Row:
-        found, pos = scope.find(call).rules, call.params["pos"]
-        return {**rules.at(found, pos), "pos": str(pos), "digest": digest(found)}
+        firewall, pos = scope.find(call), call.params["pos"]
+        rule = rules.as_read(call.region, firewall, rules.at(firewall.rules, pos))
+        return {**rule, "pos": str(pos), "digest": digest(firewall.rules)}
 
     return handler
 
@@ -46,7 +48,6 @@ def _get_rule(scope: FirewallScope) -> Handler:
 def _create_rule(scope: FirewallScope) -> Handler:
     def handler(call: PveCall) -> None:
         firewall = scope.find(call)
-        check_digest(call, digest(firewall.rules))
         firewall.rules.insert(0, rules.make(call.region, scope.env, firewall, call.params))
 
     return handler
@@ -55,8 +56,8 @@ def _create_rule(scope: FirewallScope) -> Handler:
 def _update_rule(scope: FirewallScope) -> Handler:
     def handler(call: PveCall) -> None:
         firewall, pos = scope.find(call), call.params["pos"]
-        old = rules.at(firewall.rules, pos)
         check_digest(call, digest(firewall.rules))
+        old = rules.at(firewall.rules, pos)
         if call.params.get("moveto", pos) != pos:
             firewall.rules[:] = rules.move(firewall.rules, pos, call.params["moveto"])
             return
@@ -69,8 +70,8 @@ def _update_rule(scope: FirewallScope) -> Handler:
 def _delete_rule(scope: FirewallScope) -> Handler:
     def handler(call: PveCall) -> None:
         firewall = scope.find(call)
-        rules.at(firewall.rules, call.params["pos"])
         check_digest(call, digest(firewall.rules))
+        rules.at(firewall.rules, call.params["pos"])
         del firewall.rules[call.params["pos"]]
 
     return handler
@@ -155,19 +156,30 @@ def list_groups(call: PveCall) -> list[Row]:
 
 def create_group(call: PveCall) -> None:
     groups, name = call.region.firewall.groups, call.params["group"]
-    check_digest(call, digest(groups))
     if "rename" in call.params:
-        old = call.params["rename"]
-        if old not in groups:
-            raise param_error({"group": f"Security group '{old}' does not exist"})
-        if name != old and name in groups:
-            raise param_error({"group": f"Security group '{name}' does already exist"})
-        group = groups.pop(old)
-        groups[name] = group | ({"comment": c} if (c := call.get("comment")) else {})
+        _rename_group(call, call.params["rename"], name)
         return
     if name in groups:
         raise param_error({"group": f"Security group '{name}' already exists"})
     groups[name] = {"comment": call.get("comment"), "rules": []}
+
+
+def _rename_group(call: PveCall, old: str, name: str) -> None:
+    """Rename a group, or change its comment; the rules that name it follow."""
+    groups, region = call.region.firewall.groups, call.region
+    check_digest(call, digest(groups))
+    if old not in groups:
+        raise param_error({"group": f"Security group '{old}' does not exist"})
+    if name != old and name in groups:
+        raise param_error({"group": f"Security group '{name}' does already exist"})
+    groups[name] = groups.pop(old)
+    if "comment" in call.params:
+        groups[name]["comment"] = call.params["comment"]
+    files = [region.firewall, *(host.firewall for host in region.hosts.values())]
+    for file in (*files, *(guest.firewall for guest in region.guests.values())):
+        for rule in file.rules:
+            if rule["type"] == "group" and rule["action"] == old:
+                rule["action"] = name
 
 
 def delete_group(call: PveCall) -> None:

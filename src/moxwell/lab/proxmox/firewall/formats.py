@@ -18,7 +18,24 @@ _PROTOCOLS = (
     "ipv6-opts rspf vmtp eigrp ospf ax.25 ipip etherip encap pim ipcomp vrrp l2tp isis sctp fc "
     "mobility-header udplite mpls-in-ip manet shim6 wesp rohc"
 )
-_SERVICES = "ssh http https domain ntp smtp imap2 imaps pop3 pop3s ftp telnet snmp ldap ldaps"
+_SERVICES = """
+tcpmux echo discard systat daytime netstat qotd chargen ftp-data ftp fsp ssh telnet smtp time whois
+tacacs tacacs-ds domain bootps bootpc tftp gopher finger http kerberos iso-tsap acr-nema pop3
+sunrpc auth nntp ntp epmap netbios-ns netbios-dgm netbios-ssn imap2 snmp snmp-trap cmip-man
+cmip-agent mailq xdmcp bgp smux qmtp z3950 ipx ptp-event ptp-general pawserv zserv rpc2portmap
+codaauth2 clearcase ldap svrloc https snpp microsoft-ds kpasswd submissions saft isakmp rtsp nqs
+asf-rmcp qmqp ipp exec biff login who shell syslog printer talk ntalk route gdomap uucp klogin
+kshell dhcpv6-client dhcpv6-server afpovertcp nntps submission ldaps tinc silc kerberos-adm
+domain-s rsync ftps-data ftps telnets imaps pop3s socks proofd rootd openvpn rmiregistry lotusnote
+ms-sql-s ms-sql-m ingreslock datametrics sa-msg-port kermit groupwise l2f radius radius-acct
+cisco-sccp nfs gnunet rtcm-sc104 gsigatekeeper gris cvspserver venus venus-se codasrv codasrv-se
+mon dict f5-globalsite gsiftp gpsd gds-db icpv2 isns iscsi-target mysql ms-wbt-server nut distcc
+daap svn suucp sysrqd sieve epmd remctl f5-iquery ntske mqtt secure-mqtt sip sip-tls xmpp-client
+xmpp-server cfengine mdns postgresql freeciv amqps amqp x11 gnutella-svc gnutella-rtr redis
+sge-qmaster sge-execd mysql-proxy http-alt zabbix-agent zabbix-trapper amanda dicom hkp db-lsp dcap
+gsidcap wnn6 rplay nbd git bacula-dir bacula-fd bacula-sd xmms2 afs3-fileserver afs3-callback
+font-service
+"""
 PROTOCOLS, SERVICES = frozenset(_PROTOCOLS.split()), frozenset(_SERVICES.split())
 WITH_PORTS = frozenset(["udp", "17", "udplite", "136", "tcp", "6", "dccp", "33", "sctp", "132"])
 ICMP, ICMPV6 = frozenset({"icmp"}), frozenset({"icmpv6", "ipv6-icmp"})

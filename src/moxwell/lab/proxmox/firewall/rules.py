@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from moxwell.lab.proxmox.config_schema.formats import split_list
-from moxwell.lab.proxmox.errors import FormatError, die, param_error
+from moxwell.lab.proxmox.errors import FormatError, PveException, die, param_error
 from moxwell.lab.proxmox.firewall.formats import (
     ALIAS,
     ICMP,
@@ -43,7 +43,9 @@ KEPT_BY_GROUP = ("type", "action", "comment", "enable", "iface")
 def make(region: SimRegion, env: str, firewall: SimFirewall, values: dict[str, Any]) -> Row:
     """Create a validated rule from parameters; empty values are omitted."""
     rule = {k: values[k] for k in KEPT if k in values and values[k] not in ("", "-")}
-    rule.setdefault("enable", 0)
+    rule["enable"] = 1 if rule.get("enable") else 0
+    if "comment" in rule:
+        rule["comment"] = rule["comment"].strip()
     _check_kind(env, rule)
     if rule["type"] == "group":
         return {name: rule[name] for name in KEPT_BY_GROUP if name in rule}
@@ -58,6 +60,19 @@ def make(region: SimRegion, env: str, firewall: SimFirewall, values: dict[str, A
         rule["ipversion"] = version
     _check_macro(rule)
     return rule
+
+
+def as_read(region: SimRegion, firewall: SimFirewall, rule: Row) -> Row:
+    """A stored rule as Proxmox reads it: with the errors of references that are gone."""
+    errors: dict[str, str] = {}
+    for name in ("source", "dest") if rule["type"] != "group" else ():
+        try:
+            _reference(region, firewall, name, rule.get(name, ""))
+        except PveException as problem:
+            errors |= problem.errors or {}
+    if not errors:
+        return rule
+    return {k: v for k, v in rule.items() if k != "ipversion"} | {"errors": errors}
 
 
 def _check_kind(env: str, rule: Row) -> None:

@@ -28,9 +28,9 @@ def _sets(scope: FirewallScope) -> Handler:
 def _create_set(scope: FirewallScope) -> Handler:
     def handler(call: PveCall) -> None:
         sets, name = scope.find(call).ipsets, call.params["name"]
-        check_digest(call, digest(sets))
         if "rename" in call.params:
             old = call.params["rename"]
+            check_digest(call, digest(sets))
             if old not in sets:
                 raise param_error({"name": f"IPSet '{old}' does not exist"})
             if name != old and name in sets:
@@ -85,7 +85,13 @@ def _dangling(cidr: str, known: dict[str, Row]) -> Row:
 
 def _entry_fields(call: PveCall) -> Row:
     row: Row = {"nomatch": 1} if call.get("nomatch") else {}
-    return row | ({"comment": call.params["comment"]} if "comment" in call.params else {})
+    return row | _comment(call)
+
+
+def _comment(call: PveCall) -> Row:
+    """The comment of a request as a configuration line keeps it: trimmed, if there is any."""
+    text = str(call.get("comment", "")).strip()
+    return {"comment": text} if text else {}
 
 
 def _add_entry(scope: FirewallScope) -> Handler:
@@ -117,9 +123,9 @@ def _get_entry(scope: FirewallScope) -> Handler:
 def _change_entry(scope: FirewallScope) -> Handler:
     def handler(call: PveCall) -> None:
         found, cidr = _entries(scope.find(call), call), call.params["cidr"]
+        check_digest(call, digest(found))
         if cidr not in found:
             raise param_error({"cidr": "no such IP/Network"})
-        check_digest(call, digest(found))
         found[cidr] = _entry_fields(call)
 
     return handler
@@ -146,9 +152,11 @@ def _aliases(scope: FirewallScope) -> Handler:
 
 
 def _alias_row(call: PveCall, name: str) -> Row:
-    row: Row = {"name": name, "cidr": call.params["cidr"]}
-    row["ipversion"] = 6 if ":" in row["cidr"] else 4
-    return row | ({"comment": call.params["comment"]} if "comment" in call.params else {})
+    cidr = str(call.params["cidr"])
+    whole = "/128" if ":" in cidr else "/32"
+    row: Row = {"name": name, "cidr": cidr.removesuffix(whole)}
+    row["ipversion"] = 6 if ":" in cidr else 4
+    return row | _comment(call)
 
 
 def _create_alias(scope: FirewallScope) -> Handler:
@@ -171,16 +179,16 @@ def _find_alias(scope: FirewallScope, call: PveCall) -> tuple[dict[str, Row], st
 def _get_alias(scope: FirewallScope) -> Handler:
     def handler(call: PveCall) -> Row:
         found, name = _find_alias(scope, call)
-        return {**found[name], "digest": digest(found)}
+        return dict(found[name])
 
     return handler
 
 
 def _change_alias(scope: FirewallScope) -> Handler:
     def handler(call: PveCall) -> None:
+        check_digest(call, digest(scope.find(call).aliases))
         found, name = _find_alias(scope, call)
-        check_digest(call, digest(found))
-        new = call.get("rename", found[name]["name"])
+        new = call.get("rename", call.params["name"])
         if new.lower() != name and new.lower() in found:
             raise param_error({"name": f"alias '{new}' already exists"})
         del found[name]

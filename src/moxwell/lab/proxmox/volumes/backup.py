@@ -11,14 +11,23 @@ from moxwell.lab.proxmox.qemu import conf as files
 from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute
 from moxwell.lab.proxmox.route_permissions import anyone
-from moxwell.lab.proxmox.state import Row, SimGuest
+from moxwell.lab.proxmox.state import Row, SimGuest, SimVolume
 from moxwell.lab.proxmox.tasks import WorkerContext
 from moxwell.lab.proxmox.volumes import access, names, prune
 from moxwell.lab.proxmox.volumes.archives import GuestArchive, config_text, read_archive
 from moxwell.lab.proxmox.volumes.volume_store import VolumeStore
-from moxwell.lab.proxmox.volumes.vzdump_options import check_permissions, included, verify
+from moxwell.lab.proxmox.volumes.vzdump_options import (
+    check_permissions,
+    included,
+    storage,
+    verify,
+)
 
 _COMPRESSED = {"zstd": ".zst", "gzip": ".gz", "1": ".lzo", "lzo": ".lzo", "0": "", None: ""}
+
+
+_HA_TYPES = {"qemu": "vm", "lxc": "ct"}
+_PROTECTED = 5  # protected backups of a guest that its user may have
 
 
 def vzdump(call: PveCall) -> str:
@@ -32,8 +41,13 @@ def vzdump(call: PveCall) -> str:
     verify(options)
     wanted, guests = included(call.region, options), call.region.guests
     here = [v for v in wanted if v not in guests or guests[v].node == call.node]
-    if not here and not options.get("all"):
+    if options.get("stop"):
+        call.check(f"/nodes/{call.node}", "Sys.Modify")
+        _stop_running(call)
+    if not here and (options.get("stop") or not options.get("all")):
         return "OK"
+    if (name := storage(options)) is not None:
+        call.check(f"/storage/{name}", "Datastore.AllocateSpace")
     elsewhere = [v for v in wanted if v not in here]
     ident = str(here[0]) if len(here) == 1 else ""
 
@@ -43,9 +57,18 @@ def vzdump(call: PveCall) -> str:
     return call.spawn("vzdump", ident, worker)
 
 
+def _stop_running(call: PveCall) -> None:
+    """Interrupt the backups that run on this node."""
+    for task in list(call.region.tasks.values()):
+        if task.running and task.type == "vzdump" and task.node == call.node:
+            call.runtime.workers.stop(task.upid, "interrupted by signal")
+
+
 def _open_storage(call: PveCall, options: Row) -> str:
     """The name of the backup storage; the task fails if it cannot be used."""
-    if options.get("dumpdir") and not options.get("storage"):
+    if options.get("dumpdir") and options.get("storage"):
+        raise die("cannot use options 'storage' and 'dumpdir' at the same time")
+    if options.get("dumpdir"):
         raise die(f"dumpdir '{options['dumpdir']}' does not exist")
     name = str(options.get("storage") or "local")
     store = VolumeStore(call.runtime, call.node)
@@ -58,7 +81,8 @@ def _open_storage(call: PveCall, options: Row) -> str:
     if "backup" not in storage.content:
         text = f"can't use storage '{name}' for backups - wrong content type"
         raise die(f"could not get storage information for '{name}': {text}")
-    call.check(f"/storage/{name}", "Datastore.AllocateSpace")
+    if options.get("tmpdir"):
+        raise die(f"tmpdir '{options['tmpdir']}' does not exist")
     return name
 
 
@@ -104,6 +128,7 @@ class _Dump:
     async def _one(self, guest: SimGuest) -> None:
         call = self._call
         self._log(f"Starting Backup of VM {guest.vmid} ({guest.kind})")
+        self._check_limits(guest)
         files.check_lock(guest)
         guest.conf["lock"] = "backup"
         files.write(call.runtime, guest)
@@ -176,19 +201,53 @@ class _Dump:
         }
         return re.sub(r"\{\{(\w+)\}\}", lambda m: words.get(m[1], m[0]), str(template))
 
-    def _prune(self, guest: SimGuest) -> None:
-        """Delete the backups that ``prune-backups`` does not keep."""
-        store = files.volume_store(self._call)
-        storage = store.get_storage(self._storage)
-        rule = str(self._call.get("prune-backups") or storage.options.get("prune-backups") or "")
-        if not self._call.get("remove", 1):
-            return
-        backups = [
+    def _check_limits(self, guest: SimGuest) -> None:
+        """What stops a backup of one guest before it starts."""
+        call = self._call
+        resource = call.region.ha.resources.get(f"{_HA_TYPES[guest.kind]}:{guest.vmid}")
+        wanted = resource.options.get("state", "started") if resource is not None else None
+        if call.get("mode") == "stop" and wanted == "started":
+            raise die(
+                "Cannot execute a backup with stop mode on a HA managed and enabled Service. "
+                "Use snapshot mode or disable the Service."
+            )
+        backups, limit = self._backups(guest), sum(prune.rules(self._retention()).values())
+        kept = [volume for volume in backups if not volume.protected]
+        if call.get("protected"):
+            self._check_protected(len(backups) - len(kept))
+        elif limit and not call.get("remove", 1) and len(kept) >= limit:
+            raise die(
+                f"There is a max backup limit of {limit} enforced by the target storage or the "
+                "vzdump parameters. Either increase the limit or delete old backups."
+            )
+
+    def _check_protected(self, count: int) -> None:
+        store, call = files.volume_store(self._call), self._call
+        value = store.get_storage(self._storage).options.get("max-protected-backups")
+        is_manager = call.has_privileges(f"/storage/{self._storage}", "Datastore.Allocate")
+        limit = int(str(value)) if value is not None else -1 if is_manager else _PROTECTED
+        if -1 < limit <= count:
+            text = f"The number of protected backups per guest is limited to {limit}"
+            raise die(f"{text} on storage '{self._storage}'")
+
+    def _retention(self) -> str:
+        storage = files.volume_store(self._call).get_storage(self._storage)
+        return str(self._call.get("prune-backups") or storage.options.get("prune-backups") or "")
+
+    def _backups(self, guest: SimGuest) -> list[SimVolume]:
+        storage = files.volume_store(self._call).get_storage(self._storage)
+        return [
             volume
             for volume in storage.volumes_on(self._call.node).values()
             if volume.content == "backup" and volume.vmid == guest.vmid
         ]
-        for volume, mark in prune.marks(backups, rule):
+
+    def _prune(self, guest: SimGuest) -> None:
+        """Delete the backups that ``prune-backups`` does not keep."""
+        if not self._call.get("remove", 1):
+            return
+        store = files.volume_store(self._call)
+        for volume, mark in prune.marks(self._backups(guest), self._retention()):
             if mark == "remove":
                 store.free(f"{self._storage}:{volume.name}")
                 self._log(f"removing backup '{self._storage}:{volume.name}'")
@@ -216,15 +275,17 @@ def defaults(call: PveCall) -> Row:
         "stopwait": 10,
         "zstd": 1,
     }
-    name = call.get("storage")
-    if name is None:
-        return row
+    name = call.get("storage", "local")
     call.check(f"/storage/{name}", "Datastore.Audit", "Datastore.AllocateSpace", any_of=True)
     storage = VolumeStore(call.runtime, call.node).get_storage(name)
     if "prune-backups" in storage.options:
         row["prune-backups"] = storage.options["prune-backups"]
-    folder = names.folder(storage, "backup") if names.has_path(storage) else None
-    return row | {"storage": name} | ({"dumpdir": folder} if folder else {})
+    row["storage"] = name
+    if names.has_path(storage):
+        row["dumpdir"] = names.folder(storage, "backup")
+    if not call.has_privileges(f"/nodes/{call.node}", "Sys.Audit"):
+        row = {k: v for k, v in row.items() if k not in ("dumpdir", "ionice")}
+    return row
 
 
 def extract(call: PveCall) -> str:

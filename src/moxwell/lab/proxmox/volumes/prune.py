@@ -17,6 +17,8 @@ from moxwell.lab.proxmox.state import Row, SimVolume
 from moxwell.lab.proxmox.tasks import WorkerContext
 from moxwell.lab.proxmox.volumes.volume_store import VolumeStore
 
+_STANDARD = re.compile(r"vzdump-(lxc|openvz|qemu)-\d+-\d{4}(?:_\d\d){2}-\d\d(?:_\d\d){2}\.")
+_NAMED = re.compile(r"vzdump-(lxc|openvz|qemu)-")
 PERIODS = {
     "keep-last": "{name}",
     "keep-hourly": "%Y-%m-%d %H",
@@ -66,18 +68,32 @@ def _period(volume: SimVolume, period: str) -> str:
     return datetime.fromtimestamp(volume.ctime, UTC).strftime(period)
 
 
+def _kind(volume: SimVolume) -> str:
+    """The type of guest in an archive, by its name."""
+    found = _STANDARD.search(volume.name) or _NAMED.search(volume.name)
+    return found[1] if found else "unknown"
+
+
 def _selected(call: PveCall) -> list[tuple[SimVolume, str]]:
-    storage = VolumeStore(call.runtime, call.node).get_enabled(call.params["storage"])
+    store, name = VolumeStore(call.runtime, call.node), call.params["storage"]
+    storage = store.get_storage(name)
+    if "backup" not in storage.content:
+        raise die(f"storage '{name}' does not support backups")
     text = str(call.get("prune-backups") or storage.options.get("prune-backups") or "")
     if not text:
-        raise die(f"storage '{storage.name}' has no prune-backups options defined")
-    groups: dict[int, list[SimVolume]] = {}
+        raise die(f"no prune-backups options configured for storage '{name}'")
+    store.get_enabled(name)
+    groups: dict[tuple[str, int | None], list[SimVolume]] = {}
+    renamed = []
     for volume in storage.volumes_on(call.node).values():
-        kind = "lxc" if "-lxc-" in volume.name else "qemu"
-        wanted = call.get("vmid") in (None, volume.vmid) and call.get("type", kind) == kind
-        if volume.content == "backup" and volume.vmid is not None and wanted:
-            groups.setdefault(volume.vmid, []).append(volume)
-    return [pair for group in groups.values() for pair in marks(group, text)]
+        kind, wanted = _kind(volume), call.get("vmid") in (None, volume.vmid)
+        if volume.content != "backup" or not wanted or call.get("type", kind) != kind:
+            continue
+        if _STANDARD.search(volume.name):
+            groups.setdefault((kind, volume.vmid), []).append(volume)
+        else:
+            renamed.append((volume, "protected" if volume.protected else "renamed"))
+    return renamed + [pair for group in groups.values() for pair in marks(group, text)]
 
 
 def dry_run(call: PveCall) -> list[Row]:
@@ -88,9 +104,9 @@ def dry_run(call: PveCall) -> list[Row]:
             "volid": f"{name}:{volume.name}",
             "ctime": volume.ctime,
             "mark": mark,
-            "type": "lxc" if "-lxc-" in volume.name else "qemu",
-            "vmid": volume.vmid,
+            "type": _kind(volume),
         }
+        | ({"vmid": volume.vmid} if volume.vmid is not None else {})
         for volume, mark in _selected(call)
     ]
 
@@ -98,13 +114,17 @@ def dry_run(call: PveCall) -> list[Row]:
 def prune(call: PveCall) -> str:
     """DELETE prunebackups."""
     name, vmid = call.params["storage"], call.get("vmid")
-    call.check(f"/storage/{name}", "Datastore.Allocate")
+    if vmid is None:
+        call.check(f"/storage/{name}", "Datastore.Allocate")
+    else:
+        call.check(f"/storage/{name}", "Datastore.AllocateSpace")
+        call.check_vm(vmid, "VM.Backup")
 
     async def worker(ctx: WorkerContext) -> None:
         store = VolumeStore(call.runtime, call.node)
         for volume, mark in _selected(call):
-            ctx.log(f"{mark} {name}:{volume.name}")
             if mark == "remove":
+                ctx.log(f"removing backup '{name}:{volume.name}'")
                 store.free(f"{name}:{volume.name}")
 
     return call.spawn("prunebackups", f"{vmid}@{name}" if vmid else name, worker)

@@ -10,7 +10,7 @@ from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.state import Row, SimRegion
 
 _VARIABLES = frozenset({"cluster", "guestname", "node", "vmid"})
-_ROOT_ONLY = ("tmpdir", "dumpdir", "script")
+_ROOT_ONLY = ("tmpdir", "dumpdir", "script", "job-id")
 
 
 def check_permissions(call: PveCall, options: Mapping[str, Any]) -> None:
@@ -27,7 +27,12 @@ def check_permissions(call: PveCall, options: Mapping[str, Any]) -> None:
         call.check(f"/storage/{fleecing[1]}", "Datastore.AllocateSpace")
 
 
-def verify(options: Row) -> None:
+def storage(options: Mapping[str, Any]) -> str | None:
+    """The backup storage, unless a folder is given."""
+    return None if options.get("dumpdir") else str(options.get("storage") or "local")
+
+
+def verify(options: Row, *, complete: bool = True) -> None:
     """Options that exclude each other, the notes template, and what to back up."""
     for name in ("all", "exclude", "pool"):
         if options.get(name) and options.get("vmid"):
@@ -38,7 +43,7 @@ def verify(options: Row) -> None:
         _check_template(str(options["notes-template"]))
     if "exclude" in options and not options.get("pool"):
         options["all"] = 1
-    if not any(options.get(name) for name in ("all", "stop", "pool", "vmid")):
+    if complete and not any(options.get(name) for name in ("all", "stop", "pool", "vmid")):
         raise bad_params(vmid="property is missing")
 
 
@@ -60,15 +65,21 @@ def _check_template(text: str) -> None:
 
 
 def included(region: SimRegion, options: Mapping[str, Any]) -> list[int]:
-    """The VMIDs of a job on all nodes, also of guests that do not exist."""
+    """The VMIDs of a job on all nodes, or on its own, also of guests that do not exist."""
     if options.get("pool"):
         pool = region.pools.get(str(options["pool"]))
         if pool is None:
             raise die(f"pool '{options['pool']}' does not exist")
-        chosen = list(pool.vms)
+        chosen = [vmid for vmid in pool.vms if vmid in region.guests]
     elif options.get("vmid"):
-        return sorted({int(v) for v in formats.split_list(str(options["vmid"]))})
+        chosen = [int(v) for v in formats.split_list(str(options["vmid"]))]
     else:
-        chosen = list(region.guests) if options.get("all") else []
-    skipped = {int(v) for v in formats.split_list(str(options.get("exclude") or ""))}
-    return sorted(v for v in chosen if v not in skipped)
+        skipped = {int(v) for v in formats.split_list(str(options.get("exclude") or ""))}
+        chosen = [v for v in region.guests if v not in skipped] if options.get("all") else []
+    node = options.get("node")
+    return sorted({v for v in chosen if node is None or _is_at(region, v, str(node))})
+
+
+def _is_at(region: SimRegion, vmid: int, node: str) -> bool:
+    """Whether a guest is on a node; a guest that does not exist is everywhere."""
+    return vmid not in region.guests or region.guests[vmid].node == node
