@@ -6,11 +6,15 @@ import pytest
 
 from moxwell.lab.proxmox import chaos
 from moxwell.lab.proxmox.ha.rules_checks import (
+    MANY_NODE_RULES,
     MULTIPLE_PRIORITIES,
+    RESTRICTS,
     STEPS,
+    TOO_FEW_NODES,
     TOO_FEW_RESOURCES,
     TOO_MANY_RESOURCES,
     WITH_NEGATIVE,
+    WITH_OTHERS,
     WITH_POSITIVE,
     problems,
 )
@@ -43,6 +47,17 @@ def at(nodes: str, *sids: str) -> dict[str, Any]:
                      {"a": [TWICE], "b": [TWICE]}, id="at two places"),
         pytest.param({"a": at("n1:2,n2:1", VMS[0]), "b": near("positive", *VMS[:2])},
                      {"a": [STEPS], "b": [MULTIPLE_PRIORITIES]}, id="with priorities and together"),
+        pytest.param({"a": near("positive", "vm:100", "vm:101"), "b": at("n1", "vm:100"),
+                      "c": at("n2", "vm:101")},
+                     {"a": [MANY_NODE_RULES], "b": [WITH_OTHERS], "c": [WITH_OTHERS]},
+                     id="together in two places"),
+        pytest.param({"a": near("negative", "vm:100", "vm:101"), "b": at("n1", "vm:100", "vm:101")},
+                     {"a": [TOO_FEW_NODES], "b": [RESTRICTS]}, id="apart on one node"),
+        pytest.param({"a": near("positive", "vm:100", "vm:101"),
+                      "b": near("positive", "vm:101", "vm:102"),
+                      "c": near("negative", "vm:100", "vm:102")},
+                     {"a": [WITH_NEGATIVE], "b": [WITH_NEGATIVE], "c": [WITH_POSITIVE]},
+                     id="together through a third"),
     ],
 )  # fmt: skip
 def test_infeasible_rules(rules: dict[str, Any], found: dict[str, list[str]]) -> None:
@@ -151,3 +166,28 @@ def test_node_maintenance() -> None:
         assert (guests[100].node, guests[100].running) == ("n1", True)
 
     run_scenario(scenario)
+
+
+@pytest.mark.parametrize(
+    "form, message",
+    [
+        pytest.param({"type": "node-affinity", "delete": "nodes"},
+                     "update HA rules failed: unable to delete required option 'nodes'",
+                     id="a required option"),
+        pytest.param({"type": "node-affinity", "delete": "nosuch"},
+                     "update HA rules failed: no such option 'nosuch'", id="an unknown option"),
+        pytest.param({"type": "node-affinity", "nodes": "n9"},
+                     "update HA rules failed: cannot use non-existent node(s) n9.",
+                     id="a node that is not there"),
+    ],
+)  # fmt: skip
+def test_a_change_of_a_rule_is_refused(form: dict[str, str], message: str) -> None:
+    async def scenario(sim: SimulatedCluster) -> None:
+        await resources(sim, 100)
+        rule = {"rule": "here", "type": "node-affinity", "nodes": "n2,n1:0", "resources": "vm:100"}
+        await sim.request("POST", "/cluster/ha/rules", **rule)
+        answer = await sim.send("PUT", "/cluster/ha/rules/here", **form)
+        assert (answer.status, answer.reason) == (500, message)
+        assert (await sim.request("GET", "/cluster/ha/rules/here"))["nodes"] == "n1,n2"
+
+    run_scenario(scenario, version="9.2.11")

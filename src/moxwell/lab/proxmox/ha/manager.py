@@ -93,13 +93,13 @@ def request_migration(runtime: RegionRuntime, resource: SimHaResource, target: s
     start_manager(runtime)
 
 
-def delete_resource(runtime: RegionRuntime, sid: str) -> None:
-    """Delete a resource, and remove it from all rules."""
+def delete_resource(runtime: RegionRuntime, sid: str, *, purge: bool = True) -> None:
+    """Delete a resource, and remove it from all rules unless told otherwise."""
     ha = runtime.region.ha
     ha.resources.pop(sid, None)
     if not ha.resources:
         ha.idle_since = runtime.now()
-    for name, rule in list(ha.rules.items()):
+    for name, rule in list(ha.rules.items()) if purge else ():
         rest = [s for s in rule["resources"].split(",") if s != sid]
         if not rest:
             del ha.rules[name]

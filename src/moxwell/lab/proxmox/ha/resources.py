@@ -4,6 +4,8 @@
 On 9.x the group endpoints respond that groups have been migrated to rules.
 """
 
+import re
+
 from moxwell.lab.proxmox.cluster import digest_of, quorate
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.errors import die
@@ -13,6 +15,7 @@ from moxwell.lab.proxmox.route import ApiRoute
 from moxwell.lab.proxmox.route_permissions import perm
 from moxwell.lab.proxmox.state import Row, SimHaResource, SimHost, SimRegion
 
+_VMID = re.compile(r"[1-9][0-9]+")
 MIGRATED = "ha groups have been migrated to rules"
 
 
@@ -27,7 +30,9 @@ def parse_sid(call: PveCall) -> tuple[str, str]:
             )
             raise die(f"{error_prefix} - VM/CT {text} does not exist")
         return ha_manager.sid_of(guest), "vm" if guest.kind == "qemu" else "ct"
-    kind = text.partition(":")[0]
+    kind, colon, _ = text.partition(":")
+    if not colon:
+        raise die(f"unable to parse service id '{text}'")
     if kind not in {"vm", "ct"}:
         raise die(f"unknown section type '{kind}'")
     return text, kind
@@ -68,14 +73,19 @@ def get_resource(call: PveCall) -> Row:
 
 def create_resource(call: PveCall) -> None:
     sid, kind = parse_sid(call)
-    if "group" in call.params and call.major >= 9:
-        raise die(f"invalid parameter 'group': {MIGRATED}")
     if call.get("type", kind) != kind:
         raise die("types does not match")
+    if "group" in call.params and call.major >= 9:
+        raise die(f"invalid parameter 'group': {MIGRATED}")
     number = sid.partition(":")[2]
-    guest = call.region.guests.get(int(number)) if number.isdigit() else None
-    if guest is None or ha_manager.sid_of(guest) != sid:
+    if not _VMID.fullmatch(number):
+        raise die("invalid VMID")
+    guest = call.region.guests.get(int(number))
+    if guest is None:
         raise die(f"resource '{sid}' does not exist in cluster")
+    if ha_manager.sid_of(guest) != sid:
+        what = "VM" if kind == "vm" else "container"
+        raise die(f"resource '{sid}' - guest with ID {number} is not a {what}")
     if sid in call.region.ha.resources:
         raise die(f"create resource failed: resource ID '{sid}' already defined")
     options = {k: v for k, v in call.params.items() if k not in {"sid", "type"}}
@@ -87,9 +97,13 @@ def create_resource(call: PveCall) -> None:
 def update_resource(call: PveCall) -> None:
     if "group" in call.params:
         _check_group(call, call.params["group"])
-    resource = _find(call, "update resources config failed: no such resource '{}'")
-    _check_state(resource, call.params.get("state"))
+    sid, kind = parse_sid(call)
+    if call.get("type", kind) != kind:
+        raise die("types does not match")
+    if sid in call.region.ha.resources:
+        _check_state(call.region.ha.resources[sid], call.params.get("state"))
     _check_digest(call, resources_digest(call), "update resources config failed: ")
+    resource = _find(call, "update resources config failed: no such resource '{}'")
     for name in formats.split_list(call.params.get("delete", "")):
         if name not in _RESOURCE:
             raise die(f"update resources config failed: no such option '{name}'")
@@ -122,7 +136,7 @@ def _check_digest(call: PveCall, digest: str, error_prefix: str) -> None:
 
 def delete_resource(call: PveCall) -> None:
     resource = _find(call, "cannot delete service '{}', not HA managed!")
-    ha_manager.delete_resource(call.runtime, resource.sid)
+    ha_manager.delete_resource(call.runtime, resource.sid, purge=bool(call.get("purge", 1)))
 
 
 def move(call: PveCall) -> Row:

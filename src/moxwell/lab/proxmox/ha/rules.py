@@ -5,22 +5,28 @@ The schema of a rule depends on its type; an error names a property with its typ
 ``oneOf[node-affinity].nodes``.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from moxwell.lab.proxmox.cluster import digest_of
 from moxwell.lab.proxmox.config_schema import formats
-from moxwell.lab.proxmox.errors import FormatError, die, param_error
+from moxwell.lab.proxmox.errors import FormatError, PveException, die, param_error
 from moxwell.lab.proxmox.ha.rules_checks import problems
 from moxwell.lab.proxmox.parameter_validation import MISSING, UNKNOWN, coerce
 from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute
 from moxwell.lab.proxmox.route_permissions import by_schema
 from moxwell.lab.proxmox.schema.catalog import catalog
+from moxwell.lab.proxmox.section_config import SectionType
 from moxwell.lab.proxmox.state import Row
 
 KINDS = ("node-affinity", "resource-affinity")
 _BASE = ("rule", "type", "delete", "digest")
 _OWN = {"node-affinity": ("nodes", "strict"), "resource-affinity": ("affinity",)}
+_SECTIONS = {
+    kind: SectionType.of(f"resources {_OWN[kind][0]}", "strict disable comment") for kind in KINDS
+}
 _CHANGE = ("rule", "delete", "digest")
 _REQUIRED = {"node-affinity": ("nodes",), "resource-affinity": ("affinity",)}
 
@@ -50,7 +56,15 @@ def _verified(call: PveCall, *, create: bool) -> dict[str, Any]:
         raise param_error(errors)
     if not values.get("disable"):
         values.pop("disable", None)
-    return values
+    return values | {k: _sorted(k, values[k]) for k in ("resources", "nodes") if k in values}
+
+
+def _sorted(name: str, text: str) -> str:
+    """A list as Proxmox stores it: sorted, each item once, without a priority of 0."""
+    items = dict.fromkeys(formats.split_list(text))
+    if name == "nodes":
+        items = dict.fromkeys(item.removesuffix(":0") for item in items)
+    return ",".join(sorted(items))
 
 
 def _unknown_kind(given: dict[str, Any], kind: Any) -> dict[str, str]:
@@ -92,48 +106,64 @@ def get_rule(call: PveCall) -> Row:
     return _row(call, name)
 
 
+@contextmanager
+def _locked(failure: str) -> Iterator[None]:
+    """A change of the rules; its errors begin with ``failure``."""
+    try:
+        yield
+    except PveException as problem:
+        raise die(f"{failure}: {problem.in_task}") from problem
+
+
 def create_rule(call: PveCall) -> None:
-    values, error_prefix = _verified(call, create=True), "create ha rule failed: "
-    name = values.pop("rule")
-    if name in call.region.ha.rules:
-        raise die(f"{error_prefix}HA rule '{name}' already defined")
-    _check(call, name, values, error_prefix)
-    call.region.ha.rules[name] = values
+    values = _verified(call, create=True)
+    name, rules = values.pop("rule"), call.region.ha.rules
+    with _locked("create ha rule failed"):
+        if name in rules:
+            raise die(f"HA rule '{name}' already defined")
+        _check_references(call, values)
+        _check_feasibility(call, name, values)
+        rules[name] = values
 
 
-def _check(call: PveCall, name: str, rule: Row, error_prefix: str) -> None:
+def _check_references(call: PveCall, given: Row) -> None:
+    """Check that what a request names is there."""
     region = call.region
-    if not rule["resources"]:
-        raise die(f"{error_prefix}no resources were specified")
-    unmanaged = [s for s in rule["resources"].split(",") if s not in region.ha.resources]
-    if unmanaged:
-        raise die(f"{error_prefix}cannot use unmanaged resource(s) {', '.join(unmanaged)}.")
-    nodes = [item.partition(":")[0] for item in str(rule.get("nodes", "")).split(",") if item]
-    missing = [node for node in nodes if node not in region.hosts]
-    if missing:
-        raise die(f"{error_prefix}cannot use non-existent node(s) {', '.join(missing)}.")
+    if "resources" in given:
+        sids = formats.split_list(given["resources"])
+        if not sids:
+            raise die("no resources were specified")
+        if unmanaged := [sid for sid in sids if sid not in region.ha.resources]:
+            raise die(f"cannot use unmanaged resource(s) {', '.join(unmanaged)}.")
+    nodes = [item.partition(":")[0] for item in formats.split_list(given.get("nodes", ""))]
+    if missing := [node for node in nodes if node not in region.hosts]:
+        raise die(f"cannot use non-existent node(s) {', '.join(missing)}.")
+
+
+def _check_feasibility(call: PveCall, name: str, rule: Row) -> None:
+    region = call.region
     texts = problems(region.ha.rules | {name: rule}, len(region.hosts)).get(name)
     if texts:
-        raise die(f"{error_prefix}400 Rule '{name}' is invalid.\nresources: {', '.join(texts)}")
+        raise PveException(400, f"Rule '{name}' is invalid.", {"resources": ", ".join(texts)})
 
 
 def update_rule(call: PveCall) -> None:
-    error_prefix = "update HA rules failed: "
     values, rules = _verified(call, create=False), call.region.ha.rules
     name = values.pop("rule")
-    if name not in rules:
-        raise die(f"{error_prefix}HA rule '{name}' does not exist")
-    if call.params.get("digest", digest_of(rules)) != digest_of(rules):
-        raise die(
-            f"{error_prefix}detected modified configuration - "
-            "file changed by other user? Try again."
-        )
-    if values.pop("type") != rules[name]["type"]:
-        raise die(f"{error_prefix}unexpected property 'type'")
-    removed = formats.split_list(call.params.get("delete", ""))
-    new = {k: v for k, v in rules[name].items() if k not in removed} | values
-    _check(call, name, new, error_prefix)
-    rules[name] = new
+    with _locked("update HA rules failed"):
+        if call.params.get("digest", digest_of(rules)) != digest_of(rules):
+            raise die("detected modified configuration - file changed by other user? Try again.")
+        if name not in rules:
+            raise die(f"HA rule '{name}' does not exist")
+        kind = rules[name]["type"]
+        if values.pop("type") != kind:
+            raise die("unexpected property 'type'")
+        _check_references(call, values)
+        new = dict(rules[name])
+        _SECTIONS[kind].delete(new, values, formats.split_list(call.params.get("delete", "")))
+        new |= values
+        _check_feasibility(call, name, new)
+        rules[name] = new
 
 
 def delete_rule(call: PveCall) -> None:
