@@ -13,6 +13,7 @@ from moxwell.api.ipam import InClusterIPPool, PoolSpec
 from moxwell.api.meta import ObjectMeta
 from moxwell.controllers.infra.cluster.describe import describe
 from moxwell.controllers.infra.cluster.plan import (
+    AnnotateClaims,
     ApplyPools,
     ClaimEndpoint,
     ConnectRegions,
@@ -153,6 +154,16 @@ def obj(deleting: bool = False, **spec: Any) -> ProxmoxCluster:
             seen(**owned(pool("p")), addresses_in_use={"p": 1}),
             "WaitingForAddresses",
             id="addresses of the pool are in use",
+        ),
+        pytest.param(
+            obj(True),
+            seen(
+                **owned(pool("p")),
+                addresses_in_use={"p": 1},
+                waiting_claims=(("p", "a"), ("other", "b")),
+            ),
+            AnnotateClaims("n", ("a",)),
+            id="addresses that were released before wait for nobody",
         ),
         pytest.param(
             obj(True), seen(**owned(pool("p"))), ApplyPools("n", (), ("p",)), id="pool left"

@@ -16,6 +16,8 @@ from moxwell.api.ipam import InClusterIPPool, IPAddress, IPAddressClaim
 from moxwell.controllers.infra.cluster.credentials import protect_secret, release_secret
 from moxwell.controllers.infra.cluster.describe import describe
 from moxwell.controllers.infra.cluster.plan import (
+    POOL_DELETED,
+    AnnotateClaims,
     ApplyPools,
     ClaimEndpoint,
     ConnectRegions,
@@ -98,7 +100,8 @@ class ClusterReconciler(Reconciler[ProxmoxCluster, ObservedProxmoxCluster, Move,
             return CREDENTIALS_SECONDS if own else None
         if isinstance(move, Wait) and not obj.deleting:
             return UNREACHABLE_SECONDS if own else SAFETY_SECONDS
-        return AT_ONCE if isinstance(move, ConnectRegions | SetEndpoint) else POLL_SECONDS
+        at_once = isinstance(move, ConnectRegions | SetEndpoint | AnnotateClaims)
+        return AT_ONCE if at_once else POLL_SECONDS
 
     async def act(self, move: Move) -> ProxmoxCluster | None:
         """Execute a move."""
@@ -123,11 +126,21 @@ class ClusterReconciler(Reconciler[ProxmoxCluster, ObservedProxmoxCluster, Move,
             case ReleaseEndpoint():
                 for name in move.claims:
                     await self._delete(IPAddressClaim, name, move.namespace)
+            case AnnotateClaims():
+                for name in move.claims:
+                    await self._annotate(name, move.namespace)
             case Wait() | Done():
                 return None
             case _:
                 assert_never(move)
         return None
+
+    async def _annotate(self, claim: str, namespace: str) -> None:
+        change = {"metadata": {"annotations": {POOL_DELETED: "true"}}}
+        try:
+            await self._kube.merge(IPAddressClaim, claim, change, namespace)
+        except NotFound:
+            return
 
     async def _set_endpoint(self, move: SetEndpoint) -> ProxmoxCluster:
         endpoint: dict[str, Any] = {"host": move.endpoint.host, "port": move.endpoint.port}
@@ -166,7 +179,11 @@ class ClusterReconciler(Reconciler[ProxmoxCluster, ObservedProxmoxCluster, Move,
     def _address_keys(self, address: IPAddress) -> Iterable[Key]:
         claim = address.spec.claim_ref.name
         clusters = self._clusters.list(address.namespace)
-        return [Key(c.namespace, c.name) for c in clusters if endpoint_claim(c) == claim]
+        return [
+            Key(c.namespace, c.name)
+            for c in clusters
+            if endpoint_claim(c) == claim or c.deleting  # which waits for its last address
+        ]
 
     def listen(self, wake: Callable[[Key], None]) -> None:
         """Enqueue all clusters when the health of a region or a host changes."""

@@ -38,6 +38,7 @@ from moxwell.runtime.move import Done, Wait
 API_PORT = 6443
 ZONE_LABEL = "topology.kubernetes.io/proxmox-zone"
 REUSE_GRACE_SECONDS = 60  # before a released address is given again
+POOL_DELETED = "moxwell.dev/pool-deleted"  # annotation of claims that wait for their pool's grace
 
 
 class ProxmoxClusterReason(StrEnum):
@@ -76,6 +77,7 @@ class ObservedProxmoxCluster:
     machines: tuple[str, ...] = ()
     owned_claims: tuple[str, ...] = ()
     addresses_in_use: Mapping[str, int] = field(default_factory=dict)  # by pool
+    waiting_claims: tuple[tuple[str, str], ...] = ()  # (pool, deleted claim) not annotated yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,14 @@ class ReleaseEndpoint:
     claims: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class AnnotateClaims:
+    """Annotate deleted claims: the IPAM provider reads a pool again only if its claim changes."""
+
+    namespace: str
+    claims: tuple[str, ...]
+
+
 Move = (
     ConnectRegions
     | ApplyPools
@@ -142,6 +152,7 @@ Move = (
     | ClaimEndpoint
     | SetEndpoint
     | ReleaseEndpoint
+    | AnnotateClaims
     | Wait
     | Done
 )
@@ -189,14 +200,30 @@ def _delete(obj: ProxmoxCluster, seen: ObservedProxmoxCluster) -> Move:
     unwanted = unwanted_pools(obj, seen)
     in_use = sum(seen.addresses_in_use.get(name, 0) for name in unwanted)
     if in_use:  # the IPAM provider does not delete a pool with addresses in use
-        return Wait(
-            ProxmoxClusterReason.WAITING_FOR_ADDRESSES, f"{in_use} addresses are still in use"
-        )
+        return _release_addresses(obj, seen, in_use)
     if unwanted:
         return ApplyPools(obj.namespace, (), unwanted)
     if seen.protected_secrets:
         return ReleaseSecrets(seen.protected_secrets)
     return Done()
+
+
+def _release_addresses(obj: ProxmoxCluster, seen: ObservedProxmoxCluster, in_use: int) -> Move:
+    """Addresses that were released before the cluster was deleted need not wait any longer."""
+    unwanted = unwanted_pools(obj, seen)
+    waiting = [(pool, claim) for pool, claim in seen.waiting_claims if pool in unwanted]
+    wanted = {pool.name: pool for pool in generated_pools(cluster_name(obj), obj.spec)}
+    slow = tuple(
+        _pool(obj, wanted[name], 0)
+        for name in unwanted
+        if name in wanted and seen.pools[name].spec.address_reuse_grace_period_seconds
+    )
+    if slow:
+        return ApplyPools(obj.namespace, slow)
+    if waiting:
+        return AnnotateClaims(obj.namespace, tuple(claim for _, claim in waiting))
+    message = f"{in_use} addresses are still in use"
+    return Wait(ProxmoxClusterReason.WAITING_FOR_ADDRESSES, message)
 
 
 # ---- pools

@@ -14,7 +14,11 @@ from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.infra.zone_settings import generated_pools
 from moxwell.api.ipam import InClusterIPPool, IPAddress, IPAddressClaim
 from moxwell.controllers.infra.cluster.credentials import protected_secrets, read_credentials
-from moxwell.controllers.infra.cluster.plan import ObservedProxmoxCluster, endpoint_claim
+from moxwell.controllers.infra.cluster.plan import (
+    POOL_DELETED,
+    ObservedProxmoxCluster,
+    endpoint_claim,
+)
 from moxwell.controllers.infra.owners import owner_key
 from moxwell.controllers.infra.policy import InfraPolicy
 from moxwell.controllers.infra.region_registry import RegionRegistry
@@ -104,7 +108,22 @@ class ClusterObserver:
             ref = address.spec.pool_ref
             if ref.kind == InClusterIPPool.resource.kind:
                 in_use[ref.name] = in_use.get(ref.name, 0) + 1
-        return replace(seen, protected_secrets=protected, addresses_in_use=in_use)
+        return replace(
+            seen,
+            protected_secrets=protected,
+            addresses_in_use=in_use,
+            waiting_claims=self._waiting_claims(obj),
+        )
+
+    def _waiting_claims(self, obj: ProxmoxCluster) -> tuple[tuple[str, str], ...]:
+        """The deleted claims on pools, which the IPAM provider keeps for the grace period."""
+        return tuple(
+            (claim.spec.pool_ref.name, claim.name)
+            for claim in self._caches.claims.list(obj.namespace)
+            if claim.deleting
+            and claim.spec.pool_ref.kind == InClusterIPPool.resource.kind
+            and POOL_DELETED not in claim.metadata.annotations
+        )
 
     def _health(self, obj: ProxmoxCluster, name: str) -> RegionHealth:
         region = self._zones.find(obj, name)

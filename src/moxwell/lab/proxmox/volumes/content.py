@@ -34,7 +34,7 @@ def list_content(call: PveCall) -> list[Row]:
     name, vmid, wanted = call.params["storage"], call.get("vmid"), call.get("content")
     store = _store(call)
     storage = store.get_enabled(name)
-    types = set(formats.split_list(wanted)) if wanted else storage.content
+    types = storage.content & set(formats.split_list(wanted)) if wanted else storage.content
     rows = []
     for volume in list(storage.volumes_on(call.node).values()):
         kind = content_type(call, volume)
