@@ -2,8 +2,8 @@
 Operator mode: wires the controllers for an existing Kubernetes and configured Proxmox regions.
 
 Cluster API, Kamaji and the IPAM provider run there themselves; nothing of ``embedded`` or ``lab``
-is imported. Replicas elect a leader or share the regions. A changed configuration file is reloaded
-without a restart.
+is imported, and of the controllers only those that run: they need 10 to 30 MiB each. Replicas elect
+a leader or share the regions. A changed configuration file is reloaded without a restart.
 """
 
 import asyncio
@@ -26,11 +26,6 @@ from moxwell.controllers.cloud.metrics import RequestMetrics
 from moxwell.controllers.cloud.setup import CloudIntervals, add_cloud
 from moxwell.controllers.infra.policy import InfraPolicy
 from moxwell.controllers.infra.region_registry import RegionRegistry
-from moxwell.controllers.infra.setup import add_infra
-from moxwell.controllers.karpenter.proxmox.setup import add_provider, management_side
-from moxwell.controllers.karpenter.setup import add_autoscaler
-from moxwell.controllers.tenancy.cluster.controller import TenantClusterReconciler
-from moxwell.controllers.tenancy.tenant.controller import TenantReconciler
 from moxwell.errors import Invalid
 from moxwell.kube import kubeconfig
 from moxwell.kube.transport import KubeTransport
@@ -156,6 +151,46 @@ def _connect(
     return FencedTransport(counted, runtime.fence)
 
 
+@dataclass(frozen=True, slots=True)
+class _Operator:
+    """What all groups of controllers share."""
+
+    runtime: Runtime
+    clock: Clock
+    regions: Regions
+    registry: RegionRegistry
+    options: OperatorOptions
+    held: Reservations = field(default_factory=Reservations)
+
+    def add_infra(self) -> None:
+        from moxwell.controllers.infra.setup import add_infra
+
+        policy = InfraPolicy.parse(_text(self.options))
+        add_infra(
+            self.runtime, self.clock, self.regions, self.held, registry=self.registry, policy=policy
+        )
+
+    def add_autoscaler(self, scaled: Key) -> None:
+        from moxwell.controllers.karpenter.proxmox.setup import add_provider, management_side
+        from moxwell.controllers.karpenter.setup import add_autoscaler
+
+        side = management_side(self.runtime, self.clock, self.regions, self.registry, self.held)
+        provider = add_provider(side, self.runtime, scaled, trusted=True)
+        add_autoscaler(self.runtime, self.clock, provider)
+
+    def add_tenancy(self) -> None:
+        from moxwell.controllers.tenancy.cluster.controller import TenantClusterReconciler
+        from moxwell.controllers.tenancy.tenant.controller import TenantReconciler
+
+        manager, kube = self.runtime.manager, self.runtime.kube
+        clusters = TenantClusterReconciler(
+            kube, lambda: defaults.defaults(self.regions, lab=False), caches=manager.caches
+        )
+        manager.add(Controller(name="tenancy.cluster", reconciler=clusters))
+        spaces = TenantReconciler(kube, self.regions)
+        manager.add(Controller(name="tenancy.tenant", reconciler=spaces))
+
+
 def compose(
     runtime: Runtime,
     clock: Clock,
@@ -165,27 +200,18 @@ def compose(
 ) -> None:
     """Add the selected controllers and the webhooks."""
     chosen = controller_selection.choose(options.controllers)
-    held = Reservations()
+    made = _Operator(runtime, clock, regions, registry, options)
     if "infra" in chosen.groups:
-        policy = InfraPolicy.parse(_text(options))
-        add_infra(runtime, clock, regions, held, registry=registry, policy=policy)
+        made.add_infra()
     if (scaled := _scaled_cluster(options)) is not None:
-        side = management_side(runtime, clock, regions, registry, held)
-        add_autoscaler(runtime, clock, add_provider(side, runtime, scaled, trusted=True))
+        made.add_autoscaler(scaled)
     if chosen.loops:
         features = cloud.parse(_text(options))
         add_cloud(
             runtime, clock, regions, features, loops=chosen.loops, intervals=options.intervals
         )
     if "tenancy" in chosen.groups:
-        clusters = TenantClusterReconciler(
-            runtime.kube,
-            lambda: defaults.defaults(regions, lab=False),
-            caches=runtime.manager.caches,
-        )
-        runtime.manager.add(Controller(name="tenancy.cluster", reconciler=clusters))
-        spaces = TenantReconciler(runtime.kube, regions)
-        runtime.manager.add(Controller(name="tenancy.tenant", reconciler=spaces))
+        made.add_tenancy()
     if options.settings.webhooks is not None:
         runtime.manager.serve_webhooks(webhooks(), _webhook_ca(runtime, clock, options))
 
