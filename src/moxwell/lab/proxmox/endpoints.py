@@ -6,7 +6,9 @@ from moxwell.lab.proxmox import (
     agent,
     backup_jobs,
     bulk_actions,
+    ceph,
     cluster,
+    consoles,
     directory_index,
     feature_lists,
     mappings,
@@ -27,7 +29,7 @@ from moxwell.lab.proxmox.ha import manager as ha_manager
 from moxwell.lab.proxmox.ha import resources as ha
 from moxwell.lab.proxmox.ha import rules as ha_rules
 from moxwell.lab.proxmox.lxc import routes as lxc_routes
-from moxwell.lab.proxmox.qemu import remote_migrate, start
+from moxwell.lab.proxmox.qemu import monitor, remote_migrate, start
 from moxwell.lab.proxmox.qemu import routes as qemu_routes
 from moxwell.lab.proxmox.request_context import RegionRuntime
 from moxwell.lab.proxmox.route import ApiRoute
@@ -40,46 +42,51 @@ from moxwell.lab.proxmox.sdn import vnets as sdn_vnets
 from moxwell.lab.proxmox.sdn import zones as sdn
 from moxwell.lab.proxmox.volumes import routes as volume_routes
 
+_MODULES = (
+    agent,
+    backup_jobs,
+    ceph,
+    cluster,
+    consoles,
+    firewall_endpoints,
+    ha,
+    ha_rules,
+    directory_index,
+    lxc_routes,
+    mappings,
+    monitor,
+    network,
+    node_hardware,
+    node_services,
+    bulk_actions,
+    nodes,
+    pools,
+    qemu_routes,
+    realms,
+    replication,
+    resources,
+    rrd,
+    remote_migrate,
+    feature_lists,
+    roles,
+    sdn,
+    sdn_controllers,
+    sdn_ips,
+    sdn_locking,
+    sdn_plain_objects,
+    sdn_vnets,
+    sdn_subnets,
+    storages,
+    tasklist,
+    tickets,
+    users,
+    volume_routes,
+)
+
 
 def all_routes() -> Iterable[ApiRoute]:
     """All routes."""
-    for module in (
-        agent,
-        backup_jobs,
-        cluster,
-        firewall_endpoints,
-        ha,
-        ha_rules,
-        directory_index,
-        lxc_routes,
-        mappings,
-        network,
-        node_hardware,
-        node_services,
-        bulk_actions,
-        nodes,
-        pools,
-        qemu_routes,
-        realms,
-        replication,
-        resources,
-        rrd,
-        remote_migrate,
-        feature_lists,
-        roles,
-        sdn,
-        sdn_controllers,
-        sdn_ips,
-        sdn_locking,
-        sdn_plain_objects,
-        sdn_vnets,
-        sdn_subnets,
-        storages,
-        tasklist,
-        tickets,
-        users,
-        volume_routes,
-    ):
+    for module in _MODULES:
         yield from module.ROUTES
 
 

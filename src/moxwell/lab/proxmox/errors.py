@@ -5,6 +5,9 @@ The engine converts a ``PveException`` to a response, or to the exit status of a
 raises it.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from moxwell.errors import Terminal
 
 
@@ -51,3 +54,12 @@ def forbidden(privilege: str = "") -> PveException:
     return PveException(
         403, f"Permission check failed ({privilege})" if privilege else "Permission check failed"
     )
+
+
+@contextmanager
+def failing_as(failure: str) -> Iterator[None]:
+    """A change under the lock of a file: PVE puts any error behind these words, as a plain die."""
+    try:
+        yield
+    except PveException as problem:
+        raise die(f"{failure}: {problem.in_task}") from problem

@@ -21,6 +21,10 @@ def apply_network(call: PveCall) -> str:
     return call.spawn("srvreload", "networking", worker)
 
 
+def revert_network(call: PveCall) -> None:
+    """DELETE network: there is never a change that is not applied."""
+
+
 def list_network(call: PveCall) -> list[Row]:
     requested, rows = call.get("type"), []
     vnets = call.region.sdn.running.get("vnets", {})
@@ -101,6 +105,7 @@ ROUTES = (
         version=9,
     ),
     ApiRoute("PUT", "/nodes/{node}/network", apply_network, permission=_MODIFY),
+    ApiRoute("DELETE", "/nodes/{node}/network", revert_network, permission=_MODIFY),
     ApiRoute("POST", "/nodes/{node}/network", create_network, permission=_MODIFY),
     ApiRoute("GET", "/nodes/{node}/network/{iface}", get_network, permission=_AUDIT),
     ApiRoute("PUT", "/nodes/{node}/network/{iface}", update_network, permission=_MODIFY),

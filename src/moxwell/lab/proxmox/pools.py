@@ -7,13 +7,14 @@ Members are not checked for existence; unknown VMIDs are ignored when the pool i
 import copy
 
 from moxwell.lab.proxmox import pvestatd
+from moxwell.lab.proxmox.access.roles import check_modify
 from moxwell.lab.proxmox.config_schema import formats
-from moxwell.lab.proxmox.errors import PveException, die
+from moxwell.lab.proxmox.errors import PveException, die, failing_as
 from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.resources import guest_row, storage_row
 from moxwell.lab.proxmox.route import ApiRoute
 from moxwell.lab.proxmox.route_permissions import anyone, perm
-from moxwell.lab.proxmox.state import Row, SimPool
+from moxwell.lab.proxmox.state import Row, SimPool, SimRegion
 
 
 def list_pools(call: PveCall) -> list[Row]:
@@ -32,11 +33,11 @@ def _row(pool: SimPool) -> Row:
     return row | ({"comment": pool.comment} if pool.comment is not None else {})
 
 
-def _pool(call: PveCall, error_prefix: str = "") -> SimPool:
+def _pool(call: PveCall) -> SimPool:
     poolid = call.params["poolid"]
     pool = call.region.pools.get(poolid)
     if pool is None:
-        raise die(f"{error_prefix}pool '{poolid}' does not exist")
+        raise die(f"pool '{poolid}' does not exist")
     return pool
 
 
@@ -64,14 +65,15 @@ def members(call: PveCall, pool: SimPool) -> list[Row]:
 
 def create_pool(call: PveCall) -> None:
     poolid, pools = call.params["poolid"], call.region.pools
-    if poolid in pools:
-        raise die(f"create pool failed: pool '{poolid}' already exists")
-    parent = poolid.rpartition("/")[0]
-    if parent and parent not in pools:
-        raise die(f"create pool failed: parent '{parent}' of pool '{poolid}' does not exist")
-    if call.major >= 9 and not poolid.rpartition("/")[2][:1].isalpha():
-        raise die("create pool failed: pool name must start with a letter")
-    pools[poolid] = SimPool(poolid, call.get("comment") or None)
+    with failing_as("create pool failed"):
+        if poolid in pools:
+            raise die(f"pool '{poolid}' already exists")
+        parent = poolid.rpartition("/")[0]
+        if parent and parent not in pools:
+            raise die(f"parent '{parent}' of pool '{poolid}' does not exist")
+        if call.major >= 9 and not poolid.rpartition("/")[2][:1].isalpha():
+            raise die("pool name must start with a letter")
+        pools[poolid] = SimPool(poolid, call.get("comment") or None)
 
 
 def update_pool(call: PveCall) -> None:
@@ -79,7 +81,8 @@ def update_pool(call: PveCall) -> None:
     pools = call.region.pools
     before = copy.deepcopy(pools)
     try:
-        _update(call)
+        with failing_as("update pools failed"):
+            _update(call)
     except PveException:
         pools.clear()
         pools.update(before)
@@ -87,31 +90,31 @@ def update_pool(call: PveCall) -> None:
 
 
 def _update(call: PveCall) -> None:
-    pool, error_prefix = _pool(call, "update pools failed: "), "update pools failed: "
+    pool = _pool(call)
     if "comment" in call.params:
-        pool.comment = call.params["comment"]
+        pool.comment = call.params["comment"] or None
     for text in formats.split_list(call.get("vms", "")):
         vmid = int(text)
-        call.check(f"/vms/{vmid}", "VM.Allocate")
+        check_modify(call, f"/vms/{vmid}")
         if call.get("delete"):
             if vmid not in pool.vms:
-                raise die(f"{error_prefix}VM {vmid} is not a pool member")
+                raise die(f"VM {vmid} is not a pool member")
             pool.vms.remove(vmid)
         else:
             _add_guest(call, pool, vmid)
     for name in formats.split_list(call.get("storage", "")):
-        call.check(f"/storage/{name}", "Datastore.Allocate")
+        check_modify(call, f"/storage/{name}")
         _change_storage(call, pool, name)
 
 
 def _add_guest(call: PveCall, pool: SimPool, vmid: int) -> None:
     other = next((p for p in call.region.pools.values() if vmid in p.vms), None)
     if other is pool:
-        raise die(f"update pools failed: VM {vmid} is already a pool member")
+        raise die(f"VM {vmid} is already a pool member")
     if other is not None:
         if not call.get("allow-move"):
             belongs = f"VM {vmid} belongs already to pool '{other.poolid}'"
-            raise die(f"update pools failed: {belongs} and 'allow-move' is not set")
+            raise die(f"{belongs} and 'allow-move' is not set")
         call.check(f"/pool/{other.poolid}", "Pool.Allocate")
         other.vms.remove(vmid)
     pool.vms.append(vmid)
@@ -120,27 +123,33 @@ def _add_guest(call: PveCall, pool: SimPool, vmid: int) -> None:
 def _change_storage(call: PveCall, pool: SimPool, name: str) -> None:
     if call.get("delete"):
         if name not in pool.storages:
-            raise die(f"update pools failed: Storage '{name}' is not a pool member")
+            raise die(f"Storage '{name}' is not a pool member")
         pool.storages.remove(name)
     elif name in pool.storages:
-        raise die(f"update pools failed: Storage '{name}' is already a pool member")
+        raise die(f"Storage '{name}' is already a pool member")
     else:
         pool.storages.append(name)
 
 
 def delete_pool(call: PveCall) -> None:
-    pool, region = _pool(call, "delete pool failed: "), call.region
-    holds = [
+    with failing_as("delete pool failed"):
+        pool = _pool(call)
+        if holds := _members(call.region, pool):
+            raise die(f"pool '{pool.poolid}' is not empty (contains {holds[0]})")
+        del call.region.pools[pool.poolid]
+    if "/" in pool.poolid:
+        return  # PVE finds only the ACLs of pools without a parent
+    access, path = call.region.access, f"/pool/{pool.poolid}"
+    access.acl = [a for a in access.acl if a.path != path and not a.path.startswith(f"{path}/")]
+
+
+def _members(region: SimRegion, pool: SimPool) -> list[str]:
+    """What keeps a pool from being deleted."""
+    return [
         *(f"pool '{p}'" for p in sorted(region.pools) if p.startswith(f"{pool.poolid}/")),
         *(f"VM {vmid}" for vmid in sorted(pool.vms) if vmid in region.guests),
         *(f"storage '{s}'" for s in sorted(pool.storages) if s in region.storages),
     ]
-    if holds:
-        raise die(f"delete pool failed: pool '{pool.poolid}' is not empty (contains {holds[0]})")
-    del region.pools[pool.poolid]
-    access = region.access
-    path = f"/pool/{pool.poolid}"
-    access.acl = [a for a in access.acl if a.path != path and not a.path.startswith(f"{path}/")]
 
 
 _ALLOCATE = perm("/pool/{poolid}", "Pool.Allocate")

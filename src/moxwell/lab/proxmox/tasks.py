@@ -2,24 +2,22 @@
 Worker tasks, and the lock files of guests and storages.
 
 ``Workers.spawn`` starts a coroutine with a :class:`WorkerContext`; a ``PveException`` raised in it
-becomes the exit status of the task, and so does any other exception, which is logged. Workers are
-asyncio tasks and are not saved.
+becomes the exit status of the task, and so does any other exception, which asyncio
+reports. Workers are asyncio tasks and are not saved.
 
 :class:`FileLocks` are granted in order of arrival; after ten seconds a waiter gets PVE's "got
 timeout".
 """
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-
-import structlog
 
 from moxwell.clock import Clock
 from moxwell.lab.proxmox.errors import PveException, die
 from moxwell.lab.proxmox.state import SimRegion, SimTask
 
-log = structlog.get_logger()
 CLUSTER_LOG_LINES = 200  # lines of the cluster log
 FINISHED_TASKS = 2000  # finished tasks that a region keeps
 LOCK_FILES = {
@@ -157,11 +155,11 @@ class Workers:
             self._end(task, problem.in_task)
         except asyncio.CancelledError as cut:
             self._end(task, str(cut) or "received interrupt")
-        except Exception as problem:
-            log.exception("worker failed", upid=task.upid)
-            self._end(task, str(problem) or type(problem).__name__)
         else:
             self._end(task, None)
+        finally:  # any other exception, of the worker or of its guest, is asyncio's to report
+            if task.running:
+                self._end(task, str(sys.exception()) or "worker failed")
 
     def _end(self, task: SimTask, problem: str | None) -> None:
         if problem is not None:

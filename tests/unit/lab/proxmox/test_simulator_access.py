@@ -154,3 +154,69 @@ def test_deleting_a_user_deletes_its_acl_entries() -> None:
         assert await sim.request("GET", "/access/acl") == []
 
     run_scenario(scenario)
+
+
+ROLES = (
+    ("/pool/own", "user", "joe@pve", "PVEPoolAdmin", 1),
+    ("/vms/100", "user", "joe@pve", "PVETemplateUser", 1),
+    ("/storage/own", "user", "joe@pve", "PVEDatastoreAdmin", 1),
+)
+
+
+@pytest.mark.parametrize(
+    "method, path, form, message",
+    [
+        pytest.param("PUT", "/pools", {"poolid": "own", "vms": "100"},
+                     "update pools failed: 403 Permission check failed "
+                     "(/vms/100, Permissions.Modify|VM.Allocate)", id="a foreign guest"),
+        pytest.param("PUT", "/pools", {"poolid": "own", "storage": "local"},
+                     "update pools failed: 403 Permission check failed "
+                     "(/storage/local, Permissions.Modify|Datastore.Allocate)",
+                     id="a foreign storage"),
+        pytest.param("PUT", "/access/acl",
+                     {"path": "/storage/own", "roles": "Administrator", "users": "joe@pve"},
+                     "ACL update failed: 400 Parameter verification failed.\n"
+                     "role: Cannot add role 'Administrator' - requires 'Permissions.Modify' or "
+                     "superset of privileges.", id="more than one has"),
+        pytest.param("PUT", "/access/acl",
+                     {"path": "/storage/own", "roles": "PVEDatastoreUser", "tokens": "no@pve!a1"},
+                     "ACL update failed: no such user ('no@pve')", id="a token of nobody"),
+    ],
+)  # fmt: skip
+def test_an_error_under_the_lock_of_users_is_plain(
+    method: str, path: str, form: dict[str, str], message: str
+) -> None:
+    async def scenario(sim: SimulatedCluster) -> None:
+        sim.region.pools["own"] = SimPool("own")
+        grant(sim, *ROLES)
+        answer = await sim.send(method, path, headers=JOE, **form)
+        assert (answer.status, answer.json()["message"].strip()) == (500, message)
+        assert sim.region.pools["own"] == SimPool("own")
+
+    run_scenario(scenario)
+
+
+@pytest.mark.parametrize(
+    "path, status",
+    [("/pool/a", 200), ("/pool/a/b", 200), ("/none", 400), ("/vms/1", 400), ("/vms/10 0", 400)],
+)
+def test_acl_paths(path: str, status: int) -> None:
+    async def scenario(sim: SimulatedCluster) -> None:
+        form = {"path": path, "roles": "PVEVMUser", "users": "joe@pve"}
+        answer = await sim.send("PUT", "/access/acl", **form)
+        assert answer.status == status
+
+    run_scenario(scenario)
+
+
+def test_the_acl_of_a_nested_pool_stays() -> None:
+    async def scenario(sim: SimulatedCluster) -> None:
+        for name in ("a", "a/b"):
+            await sim.request("POST", "/pools", poolid=name)
+        grant(sim, ("/pool/a/b", "user", "joe@pve", "PVEPoolUser", 1))
+        await sim.request("DELETE", "/pools", poolid="a/b")
+        assert [row.path for row in sim.region.access.acl] == ["/pool/a/b"]
+        await sim.request("DELETE", "/pools", poolid="a")
+        assert sim.region.access.acl == []
+
+    run_scenario(scenario)

@@ -15,12 +15,13 @@ from moxwell.lab.proxmox.access.permissions import (
 )
 from moxwell.lab.proxmox.access.privileges import builtin_roles
 from moxwell.lab.proxmox.config_schema import formats
-from moxwell.lab.proxmox.errors import PveException, die, param_error
+from moxwell.lab.proxmox.errors import PveException, die, failing_as, param_error
 from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute
 from moxwell.lab.proxmox.route_permissions import anyone, perm
 from moxwell.lab.proxmox.state import SimAccess, SimAcl, SimGroup
 
+_CHARACTERS = re.compile(r"[A-Za-z0-9.\-_/]+")
 _N = r"[A-Za-z0-9.\-_]+"
 _PATHS = re.compile(
     rf"/|/access(/groups(/{_N})?|/realm(/{_N})?)?|/nodes(/{_N})?|/pool(/{_N}){{0,3}}"
@@ -101,7 +102,7 @@ def create_group(call: PveCall) -> None:
     groupid, groups = call.params["groupid"], call.region.access.groups
     if groupid in groups:
         raise die(f"create group failed: group '{groupid}' already exists")
-    groups[groupid] = SimGroup(groupid, call.get("comment"))
+    groups[groupid] = SimGroup(groupid, call.get("comment") or None)
 
 
 def get_group(call: PveCall) -> dict[str, Any]:
@@ -121,7 +122,7 @@ def _group(call: PveCall, error_prefix: str) -> SimGroup:
 def update_group(call: PveCall) -> None:
     group = _group(call, "update group failed: ")
     if "comment" in call.params:
-        group.comment = call.params["comment"]
+        group.comment = call.params["comment"] or None
 
 
 def delete_group(call: PveCall) -> None:
@@ -159,20 +160,35 @@ def _modifiers(path: str) -> tuple[str, ...]:
 
 
 def may_modify(call: PveCall) -> None:
-    path = normalize_path(str(call.params.get("path", "/")))
+    check_modify(call, normalize_path(str(call.params.get("path", "/"))))
+
+
+def check_modify(call: PveCall, path: str) -> None:
+    """Check that the caller may change the ACL of a path, or move what is there to a pool."""
     call.check(path, *_modifiers(path), any_of=True)
 
 
 def update_acl(call: PveCall) -> None:
     path = normalize_path(call.params["path"])
-    if not any(name in call.params for name in ("users", "groups", "tokens")):
+    if not any(call.params.get(name) for name in ("users", "groups", "tokens")):
         text = "either 'users', 'groups' or 'tokens' is required."
         raise param_error(dict.fromkeys(("users", "groups", "tokens"), text))
-    if not call.get("delete") and not _PATHS.fullmatch(path):
+    known = _CHARACTERS if call.get("delete") else _PATHS
+    if not call.params["path"] or not known.fullmatch(path):
         raise param_error({"path": f"invalid ACL path '{call.params['path']}'"})
+    before = list(call.region.access.acl)
+    try:
+        with failing_as("ACL update failed"):
+            _change_acl(call, path)
+    except PveException:
+        call.region.access.acl = before
+        raise
+
+
+def _change_acl(call: PveCall, path: str) -> None:
     for role in formats.split_list(call.params["roles"]):
         if role not in call.region.access.roles and role not in builtin_roles(call.major):
-            raise die(f"ACL update failed: role '{role}' does not exist")
+            raise die(f"role '{role}' does not exist")
         _check_subset(call, path, role)
         for kind, name in _named(call):
             _put(call, SimAcl(path, kind, name, role, call.get("propagate", 1)))
@@ -200,18 +216,24 @@ def _named(call: PveCall) -> list[tuple[str, str]]:
     access, found = call.region.access, []
     for group in formats.split_list(call.get("groups", "")):
         if group not in access.groups:
-            raise die(f"ACL update failed: group '{group}' does not exist")
+            raise die(f"group '{group}' does not exist")
         found.append(("group", group))
     for user in formats.split_list(call.get("users", "")):
         if user not in access.users:
-            raise die(f"ACL update failed: user '{user}' does not exist")
+            raise die(f"user '{user}' does not exist")
         found.append(("user", user))
     for full in formats.split_list(call.get("tokens", "")):
         user, _, token = full.partition("!")
         if user not in access.users or token not in access.users[user].tokens:
-            raise PveException(500, f"ACL update failed: no such token '{token}' for user '{user}'")
+            raise die(_unknown_token(access, user, token))
         found.append(("token", full))
     return found
+
+
+def _unknown_token(access: SimAccess, user: str, token: str) -> str:
+    if user not in access.users:
+        return f"no such user ('{user}')"
+    return f"no such token '{token}' for user '{user}'"
 
 
 def _put(call: PveCall, new: SimAcl) -> None:

@@ -5,11 +5,12 @@ The secret of a token is returned only when the token is created. PVE returns su
 strings and defaults as numbers; the simulator does the same.
 """
 
+from dataclasses import replace
 from typing import Any
-from uuid import UUID
 
 from moxwell.lab.proxmox.config_schema import formats
-from moxwell.lab.proxmox.errors import die, param_error
+from moxwell.lab.proxmox.errors import die, failing_as, param_error
+from moxwell.lab.proxmox.qemu.identity import new_uuid
 from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute
 from moxwell.lab.proxmox.route_permissions import (
@@ -106,18 +107,20 @@ def _user(call: PveCall) -> SimUser:
 
 
 def update_user(call: PveCall) -> None:
-    user, access = _user(call), call.region.access
+    """PUT user; an error changes nothing."""
+    access, wanted = call.region.access, formats.split_list(call.params.get("groups", ""))
+    with failing_as("update user failed"):
+        user = _user(call)
+        for name in wanted:
+            if name not in access.groups:
+                raise die(f"no such group '{name}'")
     _write(call, user)
     if "groups" not in call.params:
         return
-    groups = formats.split_list(call.params["groups"])
-    for name in groups:
-        if name not in access.groups:
-            raise die(f"update user failed: no such group '{name}'")
     for group in access.groups.values():
-        if group.groupid in groups and user.userid not in group.users:
+        if group.groupid in wanted and user.userid not in group.users:
             group.users.append(user.userid)
-        elif group.groupid not in groups and not call.get("append") and user.userid in group.users:
+        elif group.groupid not in wanted and not call.get("append") and user.userid in group.users:
             group.users.remove(user.userid)
 
 
@@ -155,9 +158,9 @@ def create_token(call: PveCall) -> dict[str, Any]:
     user, tokenid = _user(call), call.params["tokenid"]
     if tokenid in user.tokens:
         raise param_error({"tokenid": "Token already exists."})
-    secret = str(UUID(int=call.runtime.random.getrandbits(128), version=4))
+    secret = new_uuid(call.runtime)
     token = SimToken(tokenid, secret, call.get("privsep", 1), call.get("expire", 0))
-    token.comment = call.get("comment")
+    token.comment = call.get("comment") or None
     user.tokens[tokenid] = token
     info: dict[str, Any] = {"privsep": 1} | _as_sent(call)
     return {"full-tokenid": f"{user.userid}!{tokenid}", "value": secret, "info": info}
@@ -170,17 +173,19 @@ def _as_sent(call: PveCall) -> dict[str, Any]:
 
 def update_token(call: PveCall) -> dict[str, Any]:
     token = _token(call)
-    for name in ("privsep", "expire", "comment"):
-        if name in call.params:
-            setattr(token, name, call.params[name])
-    for name in formats.split_list(call.get("delete", "")):
-        if name != "comment":
-            raise param_error({"delete": f"unknown option '{name}'"})
-        token.comment = None
-    shown = _token_row(token) | _as_sent(call)
-    if not token.comment:
-        token.comment = None
+    changed = replace(
+        token, **{k: call.params[k] for k in ("privsep", "expire", "comment") if k in call.params}
+    )
+    with failing_as("updating token info failed"):
+        for name in formats.split_list(call.get("delete", "")):
+            if name != "comment":
+                raise param_error({"delete": f"unknown option '{name}'"})
+            changed.comment = None
+    changed.comment = changed.comment or None
+    shown = _token_row(changed) | _as_sent(call)
+    if changed.comment is None:
         shown.pop("comment", None)
+    _user(call).tokens[token.tokenid] = changed
     return shown
 
 

@@ -94,7 +94,7 @@ def request_migration(runtime: RegionRuntime, resource: SimHaResource, target: s
 
 
 def delete_resource(runtime: RegionRuntime, sid: str, *, purge: bool = True) -> None:
-    """Delete a resource, and remove it from all rules unless told otherwise."""
+    """Delete a resource, and with ``purge`` remove it from all rules."""
     ha = runtime.region.ha
     ha.resources.pop(sid, None)
     if not ha.resources:

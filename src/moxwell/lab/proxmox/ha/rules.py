@@ -5,13 +5,11 @@ The schema of a rule depends on its type; an error names a property with its typ
 ``oneOf[node-affinity].nodes``.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from moxwell.lab.proxmox.cluster import digest_of
 from moxwell.lab.proxmox.config_schema import formats
-from moxwell.lab.proxmox.errors import FormatError, PveException, die, param_error
+from moxwell.lab.proxmox.errors import FormatError, PveException, die, failing_as, param_error
 from moxwell.lab.proxmox.ha.rules_checks import problems
 from moxwell.lab.proxmox.parameter_validation import MISSING, UNKNOWN, coerce
 from moxwell.lab.proxmox.request_context import PveCall
@@ -106,19 +104,10 @@ def get_rule(call: PveCall) -> Row:
     return _row(call, name)
 
 
-@contextmanager
-def _locked(failure: str) -> Iterator[None]:
-    """A change of the rules; its errors begin with ``failure``."""
-    try:
-        yield
-    except PveException as problem:
-        raise die(f"{failure}: {problem.in_task}") from problem
-
-
 def create_rule(call: PveCall) -> None:
     values = _verified(call, create=True)
     name, rules = values.pop("rule"), call.region.ha.rules
-    with _locked("create ha rule failed"):
+    with failing_as("create ha rule failed"):
         if name in rules:
             raise die(f"HA rule '{name}' already defined")
         _check_references(call, values)
@@ -150,7 +139,7 @@ def _check_feasibility(call: PveCall, name: str, rule: Row) -> None:
 def update_rule(call: PveCall) -> None:
     values, rules = _verified(call, create=False), call.region.ha.rules
     name = values.pop("rule")
-    with _locked("update HA rules failed"):
+    with failing_as("update HA rules failed"):
         if call.params.get("digest", digest_of(rules)) != digest_of(rules):
             raise die("detected modified configuration - file changed by other user? Try again.")
         if name not in rules:

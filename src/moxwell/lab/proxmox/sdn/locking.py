@@ -9,7 +9,7 @@ import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from moxwell.lab.proxmox.errors import PveException, die
+from moxwell.lab.proxmox.errors import die, failing_as
 from moxwell.lab.proxmox.qemu.identity import new_uuid
 from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute
@@ -24,12 +24,10 @@ _FILE = "/usr/share/perl5/PVE"
 def locked(call: PveCall, failure: str) -> Iterator[None]:
     """A change of the SDN configuration; its errors begin with ``failure``."""
     token, held = call.params.pop("lock-token", None), call.region.sdn.lock
-    try:
+    with failing_as(failure):
         if held and held != token:
             raise die(f"invalid lock token provided! at {_FILE}/Network/SDN.pm line 299.")
         yield
-    except PveException as problem:
-        raise die(f"{failure}: {problem.in_task}") from problem
 
 
 def acquire(call: PveCall) -> str:
