@@ -1,5 +1,6 @@
 """``/cluster/mapping``: PCI, USB and directory mappings, and their checks on a node."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 from moxwell.lab.proxmox.cluster import digest_of
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.config_schema.property_strings import Values, split
-from moxwell.lab.proxmox.errors import PveException, die
+from moxwell.lab.proxmox.errors import PveException, die, failing_as
 from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute
 from moxwell.lab.proxmox.route_permissions import by_schema
@@ -25,36 +26,60 @@ class MappingKind:
 
     kind: str
     section: SectionType
-    assert_valid: Callable[[SimRegion, SimHost, str, Values], None]
+    assert_valid: Callable[[SimRegion, SimHost, str, Values, int], None]
     label: str = "hardware"
 
 
-def check_pci(region: SimRegion, host: SimHost, name: str, values: Values) -> None:
+def check_pci(region: SimRegion, host: SimHost, name: str, values: Values, mdev: int = 0) -> None:
     """Compare a PCI mapping with the devices of a node."""
-    for path in values.get("path", "").split(";"):
-        device = host.pci.get(path if "." in path else f"{path}.0")
+    for number, given in enumerate(values.get("path", "").split(";")):
+        path = given if "." in given else f"{given}.0"
+        device = host.pci.get(path)
         if device is None:
             raise die(f"pci device '{path}' not found")
-        expected = {"id": f"{device['vendor']}:{device['device']}".replace("0x", "")}
-        if device.get("iommugroup", -1) >= 0:
-            expected["iommugroup"] = str(device["iommugroup"])
-        for key, value in sorted(expected.items()):
-            if values.get(key) is None:
-                raise die(f"missing expected property '{key}' for device '{path}'")
-            if values[key] != value:
-                raise die(f"'{key}' does not match for '{name}' ({value} != {values[key]})")
+        expected = _properties(device) | {"mdev": str(1 if device.get("mdev") else 0)}
+        configured = {**values, "mdev": str(1 if mdev else 0)}
+        for key in ("id", "iommugroup", "mdev", "subsystem-id"):
+            if key != "iommugroup" or number == 0:
+                _compare(name, path, key, expected.get(key), configured.get(key))
 
 
-def _check_usb(region: SimRegion, host: SimHost, name: str, values: Values) -> None:
+def _properties(device: Row) -> dict[str, str]:
+    """What a mapping must say of a device."""
+    found = {"id": f"{device['vendor']}:{device['device']}".replace("0x", "")}
+    if device.get("iommugroup", -1) >= 0:
+        found["iommugroup"] = str(device["iommugroup"])
+    if "subsystem_vendor" in device and "subsystem_device" in device:
+        text = f"{device['subsystem_vendor']}:{device['subsystem_device']}"
+        found["subsystem-id"] = text.replace("0x", "")
+    return found
+
+
+def _compare(name: str, path: str, key: str, expected: str | None, given: str | None) -> None:
+    if expected is not None and given is None:
+        raise die(f"missing expected property '{key}' for device '{path}'")
+    if expected is None and given is not None:
+        raise die(f"unexpected property '{key}' configured for device '{path}'")
+    if expected is not None and given is not None and expected != given.replace("0x", ""):
+        raise die(f"'{key}' does not match for '{name}' ({expected} != {given})")
+
+
+def _check_usb(region: SimRegion, host: SimHost, name: str, values: Values, mdev: int = 0) -> None:
     wanted, path = values.get("id", ""), values.get("path")
-    found = [row for row in host.usb if f"{row['vendid']}:{row['prodid']}" == wanted]
-    if path is not None and not any(row.get("usbpath") == path for row in host.usb):
+    ids = [
+        f"{row['vendid']}:{row['prodid']}"
+        for row in host.usb
+        if path is None or f"{row.get('busnum')}-{row.get('usbpath')}" == path
+    ]
+    if path is not None and not ids:
         raise die(f"usb device '{path}' not found")
-    if not found:
+    if path is not None and ids[-1] != wanted:
+        raise die(f"'id' does not match for '{name}' ({ids[-1]} != {wanted})")
+    if wanted not in ids:
         raise die(f"usb device '{wanted}' not found")
 
 
-def _check_dir(region: SimRegion, host: SimHost, name: str, values: Values) -> None:
+def _check_dir(region: SimRegion, host: SimHost, name: str, values: Values, mdev: int = 0) -> None:
     path = values.get("path", "")
     stores = [names.root_of(s) for s in region.storages.values() if names.has_path(s)]
     first = path.strip("/").partition("/")[0]
@@ -103,9 +128,10 @@ class MappingEndpoints:
         if not entries:
             text = f"No mapping for node {node}."
             return {key: [{"severity": "warning", "message": text}]}
+        mdev = int(self._rows(call)[ident].get("mdev") or 0)
         for values in entries:
             try:
-                self._kind.assert_valid(call.region, call.region.hosts[node], ident, values)
+                self._kind.assert_valid(call.region, call.region.hosts[node], ident, values, mdev)
             except PveException as problem:
                 text = f"Invalid configuration: {problem.message}\n"
                 problems.append({"severity": "error", "message": text})
@@ -120,36 +146,39 @@ class MappingEndpoints:
     def create(self, call: PveCall) -> None:
         values, rows = dict(call.params), self._rows(call)
         ident = values.pop("id")
-        self._kind.section.check(values, create=True)
         self._assert_paths(call, values)
-        if ident in rows:
-            text = f"{self._name} ID '{ident}' already defined"
-            raise die(f"create {self._kind.label} mapping failed: {text}")
+        self._kind.section.check(values, create=True)
+        with failing_as(f"create {self._kind.label} mapping failed"):
+            if ident in rows:
+                raise die(f"{self._name} ID '{ident}' already defined")
         rows[ident] = values
 
     def _assert_paths(self, call: PveCall, values: Row) -> None:
         """Directories must exist on this node when they are mapped."""
+        counts: Counter[str] = Counter()
         for text in values.get("map", ()) if self._name == "dir" else ():
             entry = split(text, None)
             if entry.get("node") == call.node:
-                self._kind.assert_valid(call.region, call.host, "", entry)
+                self._kind.assert_valid(call.region, call.host, "", entry, 0)
+            counts[entry.get("node", "")] += 1
+        for node, count in counts.items():
+            if count > 1:
+                raise die(f"Node '{node}' is specified {count} times.")
 
     def update(self, call: PveCall) -> None:
         values, rows = dict(call.params), self._rows(call)
         ident, deletes = values.pop("id"), formats.split_list(values.pop("delete", ""))
         digest = values.pop("digest", None)
-        prefix = f"update {self._kind.label} mapping failed: "
-        try:
-            if ident not in rows:
-                raise die(f"{self._name} ID '{ident}' does not exist")
+        with failing_as(f"update {self._kind.label} mapping failed"):
             if digest is not None and digest != digest_of(rows):
                 raise die(_MODIFIED)
+            if ident not in rows:
+                raise die(f"{self._name} ID '{ident}' does not exist")
+            self._assert_paths(call, values)
             self._kind.section.check(values, create=True)
-            changed = rows[ident] | values
+            changed = dict(rows[ident])
             self._kind.section.delete(changed, values, deletes)
-        except PveException as problem:
-            raise die(prefix + problem.message) from problem
-        rows[ident] = changed
+        rows[ident] = changed | values
 
     def delete(self, call: PveCall) -> None:
         self._rows(call).pop(call.params["id"], None)

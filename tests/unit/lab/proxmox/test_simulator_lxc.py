@@ -182,3 +182,50 @@ def test_a_volume_can_change_its_storage_and_its_container() -> None:
         assert conf["mp3"] == "thin:vm-201-disk-0,mp=/data,size=1G"
 
     run_session(body)
+
+
+@pytest.mark.parametrize(
+    "form, status, message",
+    [
+        pytest.param({"volume": "rootfs"}, 400, "Parameter verification failed.", id="no target"),
+        pytest.param({"volume": "rootfs", "storage": "local", "target-vmid": "201"}, 500,
+                     "either set storage or target-vmid, but not both", id="two targets"),
+        pytest.param({"volume": "unused0", "storage": "local"}, 500,
+                     "cannot move volume 'unused0', only configured volumes can be moved to "
+                     "another storage", id="an unused volume"),
+        pytest.param({"volume": "rootfs", "target-vmid": "201"}, 500,
+                     "Cannot move to/from 'rootfs'", id="the root"),
+        pytest.param({"volume": "mp0", "target-vmid": "299"}, 500, "could not find CT 299",
+                     id="to nobody"),
+        pytest.param({"volume": "mp0", "target-vmid": "201", "target-digest": "0" * 40}, 500,
+                     "Container 201: detected modified configuration - file changed by other "
+                     "user? Try again.", id="another target"),
+        pytest.param({"volume": "mp7", "target-vmid": "201"}, 500,
+                     "volume 'mp7' for container '200' does not exist", id="no such volume"),
+        pytest.param({"volume": "mp0", "target-vmid": "200"}, 500,
+                     "Target volume key 'mp0' is already in use for container '200'",
+                     id="onto itself"),
+    ],
+)  # fmt: skip
+def test_refused_moves_of_volumes(form: dict[str, str], status: int, message: str) -> None:
+    async def session(sim: SimulatorSession) -> None:
+        for vmid in (200, 201):
+            made = {"vmid": vmid, "ostemplate": "shared:vztmpl/debian-12.tar.gz",
+                    "rootfs": "local:1", "mp0": "local:1,mp=/data"}  # fmt: skip
+            assert (await sim.run_task("POST", "/nodes/n1/lxc", **made)).status == "OK"
+        answer = await sim.post("/nodes/n1/lxc/200/move_volume", **form)
+        assert (answer.status, answer.message.strip()) == (status, message)
+
+    run_session(session)
+
+
+def test_a_storage_is_looked_up_by_the_task_that_moves_a_volume() -> None:
+    async def session(sim: SimulatorSession) -> None:
+        made = {"vmid": 200, "ostemplate": "shared:vztmpl/debian-12.tar.gz", "rootfs": "local:1"}
+        assert (await sim.run_task("POST", "/nodes/n1/lxc", **made)).status == "OK"
+        path = "/nodes/n1/lxc/200/move_volume"
+        moved = await sim.run_task("POST", path, volume="rootfs", storage="none")
+        assert moved.status == "storage 'none' does not exist"
+        assert "lock" not in (await sim.get("/nodes/n1/lxc/200/config"))
+
+    run_session(session)

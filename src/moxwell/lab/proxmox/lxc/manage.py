@@ -19,6 +19,10 @@ from moxwell.lab.proxmox.state import Conf, Row, SimFirewall, SimGuest
 from moxwell.lab.proxmox.tasks import WorkerContext
 from moxwell.lab.proxmox.volumes.volume_store import VolumeStore
 
+_RUNNING = (  # before and since version 9
+    "Cannot do full clones on a running container without snapshots",
+    "Full clone of a running container is only possible from a snapshot",
+)
 _NOT_COPIED = ("lock", "parent", "snaptime", "snapstate", "template")
 
 
@@ -74,12 +78,13 @@ def _plan(call: PveCall, source: SimGuest, target: str | None) -> tuple[Conf, bo
         raise die(f"snapshot '{name}' does not exist")
     old = source.snapshots[name].conf if name else source.conf
     shared = True
+    _check_kinds(old)
     for _, volid in _volumes(old):
         where = storage or volid.partition(":")[0]
         shared = shared and store.get_storage(where).shared
         call.check(f"/storage/{where}", "Datastore.AllocateSpace")
         if full and source.running and not name:
-            raise die("Cannot do full clones on a running container without snapshots")
+            raise die(_RUNNING[call.major >= 9])
         kind = store.get_storage(volid.partition(":")[0])
         linkable = store.feature("clone", volid, name) and kind.type != "dir"
         if not full and not linkable:
@@ -87,6 +92,15 @@ def _plan(call: PveCall, source: SimGuest, target: str | None) -> tuple[Conf, bo
     if target and not shared:
         raise die(f"can't clone CT to node '{target}' (CT uses local storage)")
     return _copied(call, old), full
+
+
+def _check_kinds(conf: Conf) -> None:
+    """Bind and device mounts cannot be cloned."""
+    for key in sorted(k for k in conf if files.is_mount(k)):
+        values = files.mount(key, conf[key])
+        if not files.is_volume(values):
+            kind = "device" if values["volume"].startswith("/dev/") else "bind"
+            raise die(f"unable to clone mountpoint '{key}' (type {kind})")
 
 
 def _copied(call: PveCall, old: Conf) -> Conf:
