@@ -11,7 +11,7 @@ bound pods, daemon sets) and pods; out flows a
 |---|---|
 | ``pods``, ``nodes``, ``instance_types``, ``cluster`` | the input, as frozen values |
 | ``pod_parsing``, ``pod_volumes``, ``pod_validation`` | from Kubernetes objects to pods |
-| ``overlays``, ``buffers`` | instance types changed by NodeOverlays; CapacityBuffers as virtual pods |
+| ``overlays``, ``buffers`` | NodeOverlays on instance types; CapacityBuffers as virtual pods |
 | ``relaxation`` | the soft constraints of a pod, dropped one by one |
 | ``type_table`` | instance types as bit sets: bit *i* is type *i* of a catalogue |
 | ``topology_groups``, ``topology`` | spread, affinity and anti-affinity |

@@ -173,9 +173,8 @@ class ClaimRules:
         template = claim.template
         requests = plus(claim.requests, pod.requests)
         groups = self._groups(claim, pod)
-        return TypeSearch(
-            template.table, self._axis, claim.options, wanted, requests, pod.requests, groups
-        )
+        own = dict(pod.shape.requests)
+        return TypeSearch(template.table, self._axis, claim.options, wanted, requests, own, groups)
 
     def _reserve(
         self, claim: NewClaim, placement: ClaimPlacement

@@ -13,7 +13,7 @@ from moxwell.scheduling.packing.topology_groups import TopologyGroup
 from moxwell.scheduling.packing.type_table import TypeTable
 from moxwell.scheduling.requirement_sets import RequirementMismatch, RequirementSet
 from moxwell.scheduling.requirements import LabelRequirement, RequirementOperator
-from moxwell.scheduling.resource_lists import CPU, resources_text
+from moxwell.scheduling.resource_lists import CPU, ResourceList, resources_text, total
 from moxwell.scheduling.taints import taint_text
 
 _SHOWN_DOMAINS = 25
@@ -82,7 +82,7 @@ class TypeSearch:
     options: int
     requirements: RequirementSet
     requests: Vector
-    pod: Vector
+    pod: ResourceList
     groups: tuple[tuple[int, Vector | None], ...]
 
 
@@ -116,15 +116,19 @@ class NoInstanceType(_Failure):
 
     def _resources(self) -> str:
         overheads = [o for _, o in self.search.groups if o]
-        pod, show = self.search.pod, self.search.axis.amounts
         if not overheads:
-            return resources_text(show(pod))
-        low = resources_text(show(plus(pod, tuple(map(min, zip(*overheads, strict=True))))))
-        high = resources_text(show(plus(pod, tuple(map(max, zip(*overheads, strict=True))))))
+            return self._with(self.search.axis.zero)
+        low = self._with(tuple(map(min, zip(*overheads, strict=True))))
+        high = self._with(tuple(map(max, zip(*overheads, strict=True))))
         return low if low == high else f"min={low}, max={high}"
 
+    def _with(self, overhead: Vector) -> str:
+        """What the pod requests together with daemon pods."""
+        both = total((self.search.pod, self.search.axis.amounts(overhead)))
+        return resources_text({name: amount for name, amount in both.items() if amount})
+
     def _typo_hint(self) -> str:
-        if self.search.axis.amounts(self.search.pod).get(CPU, 0) < _MILLION_CORES:
+        if self.search.pod.get(CPU, 0) < _MILLION_CORES:
             return ""
         return " (CPU request >= 1 Million, m vs M typo?)"
 

@@ -39,11 +39,19 @@ def finished(
     claims: Iterable[NewClaim],
     partial: SchedulingResult,
 ) -> SchedulingResult:
-    """The result with its claims; pods of a claim that cannot be launched fail."""
+    """
+    The result with its claims; pods of a claim that cannot be launched fail.
+
+    As in Karpenter, the claims of a pool share the annotation that ``minValues`` was lowered: what
+    holds for the last of them is said of all.
+    """
     planned: list[PlannedClaim] = []
     failures = dict(partial.failures)
-    for claim in claims:
+    created = tuple(claims)
+    relaxed = {c.template.number: c.min_values_relaxed for c in created}
+    for claim in created:
         each = _planned(algebra, reservation_label, options, claim)
+        each = replace(each, min_values_relaxed=relaxed[claim.template.number])
         missing = _missing(each, options)
         if not missing:
             planned.append(each)
@@ -64,8 +72,7 @@ def _planned(
         claim.template.table,
         options.max_instance_types,
         daemon_requests(claim),
-        claim.min_values_relaxed,
-        claim.passed_over,
+        passed_over=claim.passed_over,
     )
 
 

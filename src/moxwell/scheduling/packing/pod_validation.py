@@ -5,6 +5,7 @@ Karpenter refuses node selectors and required node terms that it cannot honor: r
 field selectors, malformed names, unknown operators, and pods that must not run on its nodes.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -29,6 +30,20 @@ _BOUNDS = frozenset(
         RequirementOperator.GTE,
         RequirementOperator.LTE,
     }
+)
+_LONGEST_NAME = 63
+_NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+_CHARACTERS = (
+    "consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
+    "alphanumeric character"
+)
+_NAME_REFUSAL = (
+    f"name part must {_CHARACTERS} (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for "
+    "validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+)
+_VALUE_REFUSAL = (
+    f"a valid label must be an empty string or {_CHARACTERS} (e.g. 'MyValue',  or 'my_value',  or "
+    "'12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
 )
 NOT_ON_KARPENTER_NODES = (
     "configured to not run on a Karpenter provisioned node "
@@ -105,13 +120,17 @@ def expression_refusals(expression: Json, rules: LabelRules) -> Iterator[str]:
 
 def _capacity_type_refusals(key: str, values: list[str], least: int | None) -> Iterator[str]:
     valid = [v for v in values if v in _CAPACITY_TYPES]
-    shown, known = " ".join(values), " ".join(sorted(_CAPACITY_TYPES))
+    shown, known = " ".join(values), sorted(_CAPACITY_TYPES)
     if not valid:
-        yield f"no valid values found in [{shown}] for {key}, expected one of: [{known}]"
+        among = " ".join(f"{v}:{{}}" for v in known)  # a set of Go
+        yield (
+            f"no valid values found in [{shown}] for {key}, expected one of: map[{among}], "
+            f"got: [{shown}]"
+        )
     elif least is not None and len(valid) < least:
         yield (
             f"not enough valid values found in [{shown}] for {key}, expected at least {least} "
-            f"valid values from: [{known}], got: {len(valid)}"
+            f"valid values from: [{' '.join(known)}], got: {len(valid)}"
         )
 
 
@@ -119,9 +138,16 @@ def _malformed(key: str, values: list[str]) -> Iterator[str]:
     try:
         check_label_key(key)
     except InvalidSelector as error:
-        yield f"key {key} is not a qualified name, {error}"
+        yield f"key {key} is not a qualified name, {_key_refusal(key) or error}"
     for value in values:
         try:
             check_label_value(value)
         except InvalidSelector as error:
-            yield f"invalid value {value} for key {key}, {error}"
+            text = error if len(value) > _LONGEST_NAME else _VALUE_REFUSAL
+            yield f"invalid value {value} for key {key}, {text}"
+
+
+def _key_refusal(key: str) -> str:
+    """Kubernetes' sentence about the characters of a name; empty if the name is not the cause."""
+    name = key.rpartition("/")[2]
+    return _NAME_REFUSAL if name and not _NAME.fullmatch(name) else ""

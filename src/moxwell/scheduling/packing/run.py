@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from enum import Enum
-from itertools import islice
+from itertools import islice, product
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from moxwell.scheduling.packing.solver import Solver
 
 
+_MOST_TURNS = 16  # choices among equal domains that are tried for a pod
 _MOST_COMPARED = 256  # claims whose price is compared for a pod, fullest first
 
 
@@ -108,7 +109,7 @@ class SolverRun:
         """Place a pod, dropping its soft constraints one by one; False if it fits nowhere."""
         pod_class: PodClass | None = self._classes.of(pod.shape)
         while pod_class is not None:
-            failure = self._place(pod, pod_class)
+            failure = self._place_in_any_domain(pod, pod_class)
             if failure is None:
                 self._failures.pop(pod.uid, None)
                 return True
@@ -119,6 +120,23 @@ class SolverRun:
             if pod_class is not None:
                 self._attach(pod_class)
         return False
+
+    def _place_in_any_domain(self, pod: PodDemand, pod_class: PodClass) -> PodFailure | None:
+        """Place a pod; where several domains are equal, the next is tried if one cannot be."""
+        failure = self._place(pod, pod_class)
+        groups = [g for g, _ in pod_class.domain_groups if g.tied > 1]
+        if not groups:
+            return failure
+        if failure is not None:
+            for turns in islice(product(*(range(g.tied) for g in groups)), 1, _MOST_TURNS):
+                for group, turn in zip(groups, turns, strict=True):
+                    group.turn = turn
+                if self._place(pod, pod_class) is None:
+                    failure = None
+                    break
+        for group in groups:
+            group.turn, group.tied = 0, 1
+        return failure
 
     def _place(self, pod: PodDemand, pod_class: PodClass) -> PodFailure | None:
         if self._to_existing(pod, pod_class):

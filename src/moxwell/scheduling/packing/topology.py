@@ -110,12 +110,12 @@ class TopologyIndex:
         ]
 
     def node_domains(self, rule: TopologyRule) -> dict[str, frozenset[str]]:
-        """The domains of the nodes that count for a rule, and the names of these nodes."""
+        """The domains of the nodes that stay and count for a rule, and the names of these nodes."""
         found = self._registered.get(rule.identity)
         if found is None:
             names: dict[str, set[str]] = {}
             for node in self._nodes.values():
-                domain = dict(node.labels).get(rule.key)
+                domain = None if node.deleting else dict(node.labels).get(rule.key)
                 if domain is not None and self._counts_node(rule, node):
                     names.setdefault(domain, set()).add(node.name)
             found = {d: frozenset(n) for d, n in names.items()}

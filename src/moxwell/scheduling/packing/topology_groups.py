@@ -2,7 +2,8 @@
 Topology groups: how many pods a selector finds in each domain, and which domains are allowed.
 
 A group stands for one spread constraint, affinity or anti-affinity term and is shared by all pods
-that have it. Where Karpenter picks a domain at random among equals, the first by name is taken.
+that have it. Where Karpenter draws a domain at random among equals, the first by name is taken, and
+the next one (``turn``) if the pod fits nowhere with it; ``tied`` is the number of equals.
 """
 
 from collections.abc import Iterable
@@ -53,7 +54,7 @@ class TopologyRule:
 class TopologyGroup:
     """The number of selected pods per domain."""
 
-    __slots__ = ("counts", "empty", "is_host", "key", "occupied", "rule", "version")
+    __slots__ = ("counts", "empty", "is_host", "key", "occupied", "rule", "tied", "turn")
 
     def __init__(self, rule: TopologyRule, domains: Iterable[str]) -> None:
         self.rule = rule
@@ -62,7 +63,8 @@ class TopologyGroup:
         self.counts = dict.fromkeys(sorted(domains), 0)
         self.empty = set(self.counts)
         self.occupied = 0
-        self.version = 0
+        self.turn = 0
+        self.tied = 1
 
     def register(self, domain: str) -> None:
         """Make a domain known."""
@@ -82,7 +84,6 @@ class TopologyGroup:
             self.occupied += 1
             self.empty.discard(domain)
         self.counts[domain] = count + 1
-        self.version += 1
 
     def allows_host(self, host: str, selects: bool, pod: LabelRequirement | None) -> bool:
         """
@@ -116,11 +117,14 @@ class TopologyGroup:
     ) -> frozenset[str]:
         """The emptiest domain of the node within the skew of the pod's domains."""
         limit = self._smallest(pod) + self.rule.max_skew - selects
-        best, fewest = "", UNLIMITED
+        found: list[str] = []
+        fewest = UNLIMITED
         for domain, count in self.counts.items():
-            if count < fewest and count <= limit and _allowed(domain, node):
-                best, fewest = domain, count
-        return frozenset({best}) if best else frozenset()
+            if count <= fewest and count <= limit and _allowed(domain, node):
+                if count < fewest:
+                    found, fewest = [], count
+                found.append(domain)
+        return frozenset(self._drawn(found))
 
     def _smallest(self, pod: LabelRequirement | None) -> int:
         counts = [c for d, c in self.counts.items() if _allowed(d, pod)]
@@ -137,10 +141,16 @@ class TopologyGroup:
         )
         if found or not selects or not self._is_first(pod):
             return found
-        common = (d for d in self.counts if _allowed(d, pod) and _allowed(d, node))
-        own = (d for d in self.counts if _allowed(d, pod))
-        chosen = (next(common, None), next(own, None))
-        return frozenset(d for d in chosen if d is not None)
+        own = [d for d in self.counts if _allowed(d, pod)]
+        common = [d for d in own if _allowed(d, node)]
+        return frozenset((*self._drawn(common), *self._drawn(own)))
+
+    def _drawn(self, equals: list[str]) -> list[str]:
+        """The domain of this turn among equal ones, if there is any."""
+        if len(equals) < 2:
+            return equals
+        self.tied = max(self.tied, len(equals))
+        return [equals[self.turn % len(equals)]]
 
     def _is_first(self, pod: LabelRequirement | None) -> bool:
         """Whether no selected pod is in a domain that the pod could take."""
