@@ -120,7 +120,7 @@ class CaseGenerator:
 
     def _pool_requirements(self, scene: Scene) -> list[Json]:
         random = self._random
-        found = [scene.expression() for _ in range(random.choice((0, 0, 0, 1, 1, 2)))]
+        found: list[Json] = [scene.expression() for _ in range(random.choice((0, 0, 0, 1, 1, 2)))]
         if random.random() < 0.35:
             types = random.choice((["on-demand"], ["spot"], ["spot", "on-demand"]))
             found.append({"key": CAPACITY_TYPE, "operator": "In", "values": types})
@@ -171,7 +171,7 @@ class CaseGenerator:
     def _node_labels(self, kind: Json, pool: Json) -> dict[str, str]:
         random = self._random
         offering = random.choice(kind["offerings"])
-        single = {
+        single: dict[str, str] = {
             r["key"]: r["values"][0]
             for r in kind["requirements"]
             if r["operator"] == "In" and len(r["values"]) == 1
@@ -179,7 +179,7 @@ class CaseGenerator:
         labels = single | {ZONE: offering["zone"], CAPACITY_TYPE: offering["capacityType"]}
         if offering.get("region"):
             labels[REGION] = offering["region"]
-        own = pool["spec"]["template"].get("metadata", {}).get("labels", {})
+        own: dict[str, str] = pool["spec"]["template"].get("metadata", {}).get("labels", {})
         return labels | own | {NODE_POOL: pool["name"]}
 
     def _node_extras(self, pool: Json, state: str, moving: bool) -> dict[str, Any]:

@@ -172,7 +172,7 @@ class PodGenerator:
         if random.random() < 0.55:
             spec |= self._placement(app)
         if random.random() < 0.1:
-            port = {"containerPort": 80, "hostPort": random.choice((80, 81, 9100))}
+            port: dict[str, Any] = {"containerPort": 80, "hostPort": random.choice((80, 81, 9100))}
             if random.random() < 0.5:
                 port["protocol"] = random.choice(("TCP", "UDP"))
             if random.random() < 0.4:

@@ -60,7 +60,7 @@ def test_claims_of_a_pool_share_whether_min_values_was_lowered() -> None:
     solver = Solver(
         cluster(pool(requirements=(least,))), SolverOptions(best_effort_min_values=True)
     )
-    anti = {
+    anti: dict[str, Any] = {
         "affinity": {
             "podAntiAffinity": {
                 "requiredDuringSchedulingIgnoredDuringExecution": [
