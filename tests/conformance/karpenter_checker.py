@@ -73,7 +73,7 @@ def violations(case: Json, answer: Json, catalogues: Mapping[str, Sequence[Json]
         new = [pods[n] for n in names]
         there = [pod for pod, on in bound if on == name]
         found += [f"{name}: {v}" for v in _node(node, new, there)]
-        found += _shared([*there, *new])
+        found += _shared([*there, *new], len(there))
     return found + _each_once(case, answer, pods)
 
 
@@ -158,15 +158,16 @@ def _tolerates(toleration: Json, taint: Json) -> bool:
     )
 
 
-def _shared(pods: list[CheckedPod]) -> list[str]:
+def _shared(pods: list[CheckedPod], there: int = 0) -> list[str]:
     """
     Host ports, required anti-affinity and spread over host names, of pods on one node.
 
-    Pods are in the order in which they came; a spread constraint binds only pods that have it.
+    Pods are in the order in which they came; a spread constraint binds only pods that have it. What
+    is between the first ``there`` pods, which ran already, is not the answer's doing.
     """
     found = []
     for i, one in enumerate(pods):
-        others = pods[:i] + pods[i + 1 :]
+        others = [o for j, o in enumerate(pods) if j != i and max(i, j) >= there]
         found += [f"{one.name} shares a port" for o in others if _conflict(one, o)]
         found += [
             f"{one.name} must not be with {o.name}"
@@ -174,7 +175,8 @@ def _shared(pods: list[CheckedPod]) -> list[str]:
             for o in others
             if _selects(term, one, o)
         ]
-        found += _spread(one, pods[: i + 1])
+        if i >= there:
+            found += _spread(one, pods[: i + 1])
     return found
 
 

@@ -222,3 +222,52 @@ def test_pools_take_turns() -> None:
 
     given = [candidate("a", "x"), candidate("b", "x"), candidate("c", "x"), candidate("d", "w")]
     assert [c.name for c in in_turns(given)] == ["a", "d", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "pods", "pool_changes", "expected"),
+    [
+        pytest.param(
+            [on_node("n1", 4)], [bound("p", "n1", "3")], {},
+            {"n1": "Can't replace with a cheaper node"}, id="as cheap as possible",
+        ),
+        pytest.param(
+            [on_node("n1", 4)], [bound("p", "n1", spec={"nodeSelector": {"team": "red"}})], {},
+            {"n1": "Not all pods would schedule, default/p => incompatible requirements, label "
+                   '"team" does not have known values'}, id="a pod fits nowhere else",
+        ),
+        pytest.param(
+            [on_node("n1", 16)], [bound("p", "n1", "9"), bound("q", "n1", "9")], {},
+            {"n1": "Can't remove without creating 2 candidates"}, id="several new nodes",
+        ),
+        pytest.param(
+            [on_node("n1", 4)], [bound("p", "n1", "3")], {"consolidate_after": None},
+            {"n1": 'NodePool "default" has consolidation disabled'}, id="disabled",
+        ),
+        pytest.param(
+            [on_node("n1", 4)], [bound("p", "n1", "3")], {"policy": "WhenEmpty"},
+            {"n1": 'NodePool "default" has consolidation policy WhenEmpty, but node is not empty'},
+            id="only empty nodes",
+        ),
+        pytest.param(
+            [on_node("n1", 4, state={"has_buffer": True})], [], {},
+            {"n1": 'Node "n1" has buffer pods'}, id="headroom",
+        ),
+        pytest.param(
+            [on_node("n1", 4, state={"consolidatable": False})], [bound("p", "n1", "3")], {}, {},
+            id="consolidateAfter has not passed",
+        ),
+        pytest.param([on_node("n1", 4)], [], {}, {}, id="empty"),
+        pytest.param(
+            [on_node("n1", 16), on_node("n2", 4)],
+            [bound("p", "n1", "1"), bound("q", "n2", "3")], {},
+            {}, id="the first is replaced, the rest was not looked at",
+        ),
+    ],
+)  # fmt: skip
+def test_nodes_say_why_they_are_not_consolidated(
+    nodes: list[DisruptionNode], pods: list[Any], pool_changes: dict[str, Any],
+    expected: dict[str, str],
+) -> None:  # fmt: skip
+    snapshot = scene(nodes, pods, pools=(own_pool(**pool_changes),))
+    assert ConsolidationPass(snapshot).unconsolidatable() == expected

@@ -3,11 +3,12 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moxwell.scheduling.packing.optimise import is_better, optimised, policies
+from moxwell.scheduling.packing.optimise import attempts, is_better, optimised
 from moxwell.scheduling.packing.results import SchedulingResult
 from moxwell.scheduling.packing.run import PlacementPolicy
 from moxwell.scheduling.packing.solver import Solver
-from unit.scheduling.packing_scenes import cluster, node, pod, pool
+from moxwell.scheduling.well_known_labels import ZONE
+from unit.scheduling.packing_scenes import cluster, instance_type, node, pod, pool
 
 
 def test_a_small_machine_beside_a_full_one_beats_a_larger_one() -> None:
@@ -19,9 +20,29 @@ def test_a_small_machine_beside_a_full_one_beats_a_larger_one() -> None:
     assert found.price == 1.0
 
 
-def test_prices_are_compared_in_moderate_batches_only() -> None:
-    assert policies(500) == (PlacementPolicy.FULLEST, PlacementPolicy.LEAST_INCREASE)
-    assert policies(501) == (PlacementPolicy.FULLEST,)
+def test_prices_and_other_domains_are_tried_in_moderate_batches_only() -> None:
+    plain = [pod(f"p{i}") for i in range(501)]
+    assert attempts(plain) == ((PlacementPolicy.FULLEST, 0),)
+    assert attempts(plain[:500]) == (
+        (PlacementPolicy.FULLEST, 0),
+        (PlacementPolicy.LEAST_INCREASE, 0),
+    )
+    spread = {"topologyKey": ZONE, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+    assert {turn for _, turn in attempts([pod("p", topologySpreadConstraints=[spread])])} == {
+        0, 1, 2,
+    }  # fmt: skip
+
+
+def test_the_cheapest_of_several_equal_domains_is_taken() -> None:
+    types = (instance_type(4, zones=("a",)), instance_type(2, zones=("b",)))
+    rule = {
+        "topologyKey": ZONE, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "web"}},
+    }  # fmt: skip
+    demand = [pod("p", labels={"app": "web"}, topologySpreadConstraints=[rule])]
+    solver = Solver(cluster(pool(instance_types=types)))
+    assert solver.solve(demand).price == 0.4
+    assert optimised(solver, demand).price == 0.2
 
 
 def test_an_equal_price_on_as_many_nodes_is_not_better() -> None:

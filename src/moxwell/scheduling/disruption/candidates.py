@@ -34,9 +34,14 @@ from moxwell.scheduling.well_known_labels import (
 
 @dataclass(frozen=True, slots=True)
 class DisruptionBlocked:
-    """Why a node is not disrupted, in a sentence."""
+    """
+    Why a node is not disrupted, in a sentence.
+
+    ``quiet``: Karpenter publishes no event about it, because it is as intended.
+    """
 
     message: str
+    quiet: bool = False
 
     def __str__(self) -> str:
         return self.message
@@ -165,13 +170,13 @@ def emptiness_block(candidate: DisruptionCandidate) -> DisruptionBlocked | None:
     """Why a node is not deleted as empty."""
     pool = candidate.pool
     if pool.is_static:
-        return DisruptionBlocked(f'NodePool "{pool.name}" is static')
+        return DisruptionBlocked(f'NodePool "{pool.name}" is static', quiet=True)
     if pool.consolidate_after is None:
         return DisruptionBlocked(f'NodePool "{pool.name}" has consolidation disabled')
     if candidate.state.has_buffer:
         return DisruptionBlocked(f'Node "{candidate.name}" has buffer pods')
     if not candidate.is_empty:
-        return DisruptionBlocked("Node is not empty")
+        return DisruptionBlocked("Node is not empty", quiet=True)
     return _waiting(candidate)
 
 
@@ -179,7 +184,7 @@ def consolidation_block(candidate: DisruptionCandidate) -> DisruptionBlocked | N
     """Why a node is not consolidated; empty nodes are left to emptiness."""
     pool, labels = candidate.pool, candidate.labels
     if pool.is_static:
-        return DisruptionBlocked(f'NodePool "{pool.name}" is static')
+        return DisruptionBlocked(f'NodePool "{pool.name}" is static', quiet=True)
     if candidate.instance_type is None:
         found = labels.get(INSTANCE_TYPE, "")
         return DisruptionBlocked(f'Instance Type "{found}" not found')
@@ -189,7 +194,7 @@ def consolidation_block(candidate: DisruptionCandidate) -> DisruptionBlocked | N
     if pool.consolidate_after is None:
         return DisruptionBlocked(f'NodePool "{pool.name}" has consolidation disabled')
     if candidate.is_empty:
-        return DisruptionBlocked("Node is empty")
+        return DisruptionBlocked("Node is empty", quiet=True)
     if pool.policy == WHEN_EMPTY:
         return DisruptionBlocked(
             f'NodePool "{pool.name}" has consolidation policy WhenEmpty, but node is not empty'
@@ -200,7 +205,7 @@ def consolidation_block(candidate: DisruptionCandidate) -> DisruptionBlocked | N
 def _waiting(candidate: DisruptionCandidate) -> DisruptionBlocked | None:
     if candidate.state.consolidatable:
         return None
-    return DisruptionBlocked("consolidateAfter of the NodePool has not passed")
+    return DisruptionBlocked("consolidateAfter of the NodePool has not passed", quiet=True)
 
 
 def drift_block(candidate: DisruptionCandidate) -> DisruptionBlocked | None:

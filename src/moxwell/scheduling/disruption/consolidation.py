@@ -6,6 +6,7 @@ price per cost of disruption is highest come first.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from moxwell.scheduling.disruption.balanced import PoolTotals, approves, can_be_approved
 from moxwell.scheduling.disruption.candidates import (
@@ -26,6 +27,14 @@ Candidates = Sequence[DisruptionCandidate]
 Consolidation = DisruptionCommand | DisruptionBlocked
 
 
+@dataclass(frozen=True, slots=True)
+class SingleNodeOutcome:
+    """The command of single-node consolidation, and why nodes that came earlier stay, by name."""
+
+    command: DisruptionCommand | None = None
+    blocked: Mapping[str, DisruptionBlocked] = field(default_factory=dict)
+
+
 class Consolidator:
     """Decides about consolidation in one snapshot."""
 
@@ -43,15 +52,18 @@ class Consolidator:
 
     def single_node(
         self, candidates: Candidates, allowances: Mapping[str, int]
-    ) -> DisruptionCommand | None:
+    ) -> SingleNodeOutcome:
         """The first node that can be deleted or replaced; the pools take turns."""
+        blocked: dict[str, DisruptionBlocked] = {}
         for each in in_turns(by_savings(candidates)):
             if not allowances.get(each.pool.name) or not can_be_approved(each, self._totals):
                 continue
             found = self.consolidate((each,))
-            if isinstance(found, DisruptionCommand) and approves(found, self._totals):
-                return found
-        return None
+            if isinstance(found, DisruptionBlocked):
+                blocked[each.name] = found
+            elif approves(found, self._totals):
+                return SingleNodeOutcome(found, blocked)
+        return SingleNodeOutcome(None, blocked)
 
     def multi_node(
         self, candidates: Candidates, allowances: dict[str, int]

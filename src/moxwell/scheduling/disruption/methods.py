@@ -1,13 +1,14 @@
 """The methods of consolidation in the order in which they are tried, with candidates. Pure."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from moxwell.scheduling.disruption.balanced import pool_totals
 from moxwell.scheduling.disruption.budgets import DisruptionReason, disruption_allowances
 from moxwell.scheduling.disruption.candidates import (
     CandidateFilter,
+    DisruptionBlocked,
     DisruptionCandidate,
     all_candidates,
     consolidation_block,
@@ -49,12 +50,17 @@ class ConsolidationMethod(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MethodOutcome:
-    """What a method considered, what the budgets allowed, and what it decided."""
+    """
+    What a method considered, what the budgets allowed, and what it decided.
+
+    ``blocked`` says of nodes, by name, why the method did not take them.
+    """
 
     method: ConsolidationMethod
     candidates: tuple[DisruptionCandidate, ...]
     allowances: Mapping[str, int]
     command: DisruptionCommand | None = None
+    blocked: Mapping[str, DisruptionBlocked] = field(default_factory=dict)
 
 
 class ConsolidationPass:
@@ -66,26 +72,41 @@ class ConsolidationPass:
         self._totals = pool_totals(snapshot, self._candidates)
         self.simulator = DisruptionSimulator(snapshot, options)
         self.consolidator = Consolidator(self.simulator, self._totals)
+        self._outcomes: dict[ConsolidationMethod, MethodOutcome] = {}
 
     def outcome(self, method: ConsolidationMethod) -> MethodOutcome:
         """The decision of one method."""
-        candidates = eligible(self._candidates, method.block)
-        allowances = disruption_allowances(self._snapshot, method.reason)
-        command = self._command(method, candidates, allowances)
-        return MethodOutcome(method, candidates, allowances, command)
+        if method not in self._outcomes:
+            self._outcomes[method] = self._outcome(method)
+        return self._outcomes[method]
 
-    def _command(
-        self,
-        method: ConsolidationMethod,
-        candidates: tuple[DisruptionCandidate, ...],
-        allowances: dict[str, int],
-    ) -> DisruptionCommand | None:
+    def _outcome(self, method: ConsolidationMethod) -> MethodOutcome:
+        blocked = {c.name: why for c in self._candidates if (why := method.block(c)) is not None}
+        candidates = tuple(c for c in self._candidates if c.name not in blocked)
+        allowances = disruption_allowances(self._snapshot, method.reason)
         match method:
             case ConsolidationMethod.EMPTINESS:
-                return self.consolidator.emptiness(candidates, allowances)
+                command = self.consolidator.emptiness(candidates, allowances)
             case ConsolidationMethod.MULTI:
-                return self.consolidator.multi_node(candidates, allowances)
-        return self.consolidator.single_node(candidates, allowances)
+                command = self.consolidator.multi_node(candidates, allowances)
+            case ConsolidationMethod.SINGLE:
+                found = self.consolidator.single_node(candidates, allowances)
+                command, blocked = found.command, {**blocked, **found.blocked}
+        return MethodOutcome(method, candidates, allowances, command, blocked)
+
+    def unconsolidatable(self) -> dict[str, str]:
+        """
+        From the names of nodes to why they are not consolidated, for events of that reason.
+
+        Nodes that are left alone as intended are not among them: a node that is not empty, one
+        whose ``consolidateAfter`` has not passed, those of static pools.
+        """
+        found: dict[str, str] = {}
+        for method in (ConsolidationMethod.EMPTINESS, ConsolidationMethod.SINGLE):
+            for name, why in self.outcome(method).blocked.items():
+                if not why.quiet:
+                    found[name] = why.message[:1].upper() + why.message[1:]
+        return found
 
     def outcomes(self) -> Iterator[MethodOutcome]:
         """The decisions of all methods in order; the first with a command is carried out."""

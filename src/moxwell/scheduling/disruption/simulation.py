@@ -35,7 +35,9 @@ class SimulatedRemoval:
     def message(self) -> str:
         """Why the nodes cannot be removed."""
         shown = " ".join(f"{p} => {why}" for p, why in list(self.unplaced.items())[:_MOST_SHOWN])
-        return f"not all pods would schedule, {shown}"
+        rest = len(self.unplaced) - _MOST_SHOWN
+        more = f" and {rest} other(s)" if rest > 0 else ""
+        return f"not all pods would schedule, {shown}{more}"
 
 
 class DisruptionSimulator:

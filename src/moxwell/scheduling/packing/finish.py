@@ -42,8 +42,8 @@ def finished(
     """
     The result with its claims; pods of a claim that cannot be launched fail.
 
-    As in Karpenter, the claims of a pool share the annotation that ``minValues`` was lowered: what
-    holds for the last of them is said of all.
+    As in Karpenter, the claims of a pool share the annotation that ``minValues`` was lowered: the
+    value of the last claim applies to all of them.
     """
     planned: list[PlannedClaim] = []
     failures = dict(partial.failures)

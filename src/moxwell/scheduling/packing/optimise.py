@@ -2,20 +2,23 @@
 Packing that is never dearer than Karpenter's and often cheaper (mode ``optimise``). Pure.
 
 The pods are packed again by other policies: a pod joins the fullest claim that fits or, in batches
-of moderate size, the claim whose price it raises least, and opens one if that is cheaper. All
-constraints are those of the exact mode. Such a packing is used only if it places every pod that the
-exact one places, at a lower price or, at the same price, on fewer nodes.
+of moderate size, the claim whose price it raises least, and opens one if that is cheaper. Where
+Karpenter draws one of several equal topology domains, moderate batches are packed with other draws
+too. All constraints are those of the exact mode. Such a packing is used only if it places every pod
+that the exact one places, at a lower price or, at the same price, on fewer nodes.
 """
 
 from collections.abc import Sequence
 
-from moxwell.scheduling.packing.pods import PodDemand
+from moxwell.scheduling.packing.pods import PodDemand, PodShape
 from moxwell.scheduling.packing.results import SchedulingResult
 from moxwell.scheduling.packing.run import PlacementPolicy
 from moxwell.scheduling.packing.solver import Solver
+from moxwell.scheduling.well_known_labels import HOSTNAME
 
 _EQUAL = 1e-9
 _MOST_PODS_BY_PRICE = 500
+_OTHER_TURNS = (1, 2)
 
 
 def optimised(
@@ -23,18 +26,32 @@ def optimised(
 ) -> SchedulingResult:
     """The cheapest of the exact packing and those that follow the price."""
     best = exact = solver.solve(pods, removed)
-    for policy in policies(len(pods)):
-        found = solver.solve(pods, removed, policy=policy)
+    for policy, turn in attempts(pods):
+        found = solver.solve(pods, removed, policy=policy, turn=turn)
         if found.failures.keys() <= exact.failures.keys() and is_better(found, best):
             best = found
     return best
 
 
-def policies(pods: int) -> tuple[PlacementPolicy, ...]:
-    """The policies to try; comparing prices takes time that grows with the square of the pods."""
-    if pods > _MOST_PODS_BY_PRICE:
-        return (PlacementPolicy.FULLEST,)
-    return (PlacementPolicy.FULLEST, PlacementPolicy.LEAST_INCREASE)
+def attempts(pods: Sequence[PodDemand]) -> tuple[tuple[PlacementPolicy, int], ...]:
+    """
+    The policies to try, with the turn of equal domains.
+
+    Comparing prices takes time that grows with the square of the pods.
+    """
+    if len(pods) > _MOST_PODS_BY_PRICE:
+        return ((PlacementPolicy.FULLEST, 0),)
+    first = ((PlacementPolicy.FULLEST, 0), (PlacementPolicy.LEAST_INCREASE, 0))
+    if not any(map(_has_domains, {p.shape for p in pods})):
+        return first
+    return (*first, *((policy, turn) for turn in _OTHER_TURNS for policy in PlacementPolicy))
+
+
+def _has_domains(shape: PodShape) -> bool:
+    """Whether a pod may have to take one of several topology domains."""
+    keys = {each.topology_key for each in shape.spread}
+    keys |= {each.topology_key for each in (*shape.affinity, *shape.preferred_affinity)}
+    return bool(keys - {HOSTNAME})
 
 
 def is_better(found: SchedulingResult, known: SchedulingResult) -> bool:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from moxwell.scheduling.packing.solver import Solver
 
 
+_Fit = tuple[int, NewClaim, ClaimPlacement]  # place in the order, claim, and the claim with the pod
 _MOST_TURNS = 16  # choices among equal domains that are tried for a pod
 _MOST_COMPARED = 256  # claims whose price is compared for a pod, fullest first
 
@@ -58,12 +59,14 @@ class SolverRun:
         removed: frozenset[str],
         held: frozenset[str],
         policy: PlacementPolicy,
+        turn: int,
     ) -> None:
         options = solver.options
         uids = frozenset(p.uid for p in pods)
         self._solver = solver
         self._policy = policy
-        self._topology = Topology(solver.topology, uids, removed, options.ignore_preferences)
+        self._turn = turn
+        self._topology = Topology(solver.topology, uids, removed, options.ignore_preferences, turn)
         self._classes = PodClasses(
             solver.algebra,
             solver.axis,
@@ -130,12 +133,12 @@ class SolverRun:
         if failure is not None:
             for turns in islice(product(*(range(g.tied) for g in groups)), 1, _MOST_TURNS):
                 for group, turn in zip(groups, turns, strict=True):
-                    group.turn = turn
+                    group.turn = self._turn + turn
                 if self._place(pod, pod_class) is None:
                     failure = None
                     break
         for group in groups:
-            group.turn, group.tied = 0, 1
+            group.turn, group.tied = self._turn, 1
         return failure
 
     def _place(self, pod: PodDemand, pod_class: PodClass) -> PodFailure | None:
@@ -171,19 +174,27 @@ class SolverRun:
     def _to_best_claim(self, pod: PodDemand, pod_class: PodClass) -> bool:
         """Join the best claim by the policy, unless a new one is cheaper."""
         order = self._order.sort()[::-1]
-        most = 1 if self._policy is PlacementPolicy.FULLEST else _MOST_COMPARED
-        fitting = islice(self._fitting(order, pod_class), most)
-        best = min(fitting, key=lambda f: self._increase(f[1], f[2]), default=None)
-        if best is None or (most > 1 and self._is_dearer_than_new(best[1], best[2], pod_class)):
+        fitting = self._fitting(order, pod_class)
+        if self._policy is PlacementPolicy.FULLEST:
+            best = next(fitting, None)
+        else:
+            best = self._least_increase(fitting, pod_class)
+        if best is None:
             return False
         place, claim, placement = best
         self._add(claim, pod, pod_class, placement)
         self._order.grew(len(order) - 1 - place)
         return True
 
-    def _fitting(
-        self, order: Numbers, pod_class: PodClass
-    ) -> Iterator[tuple[int, NewClaim, ClaimPlacement]]:
+    def _least_increase(self, fitting: Iterator[_Fit], pod_class: PodClass) -> _Fit | None:
+        """The claim whose price the pod raises least; None if a new one is cheaper."""
+        compared = islice(fitting, _MOST_COMPARED)
+        best = min(compared, key=lambda f: self._increase(f[1], f[2]), default=None)
+        if best is None or self._is_dearer_than_new(best[1], best[2], pod_class):
+            return None
+        return best
+
+    def _fitting(self, order: Numbers, pod_class: PodClass) -> Iterator[_Fit]:
         for place, claim in self._index.candidates(order, pod_class):
             found = self._fit.fit(claim, pod_class, relax_min_values=False)
             if isinstance(found, ClaimPlacement):

@@ -59,13 +59,15 @@ class Solver:
         removed: frozenset[str] = frozenset(),
         held: frozenset[str] = frozenset(),
         policy: PlacementPolicy = PlacementPolicy.FEWEST_PODS,
+        turn: int = 0,
     ) -> SchedulingResult:
         """
         Place pods as if the nodes ``removed`` were gone.
 
         Running pods do not move to the nodes ``held``, whose ``consolidateAfter`` has not passed.
+        ``turn`` says which of several equal topology domains comes first, by name.
         """
-        run = SolverRun(self, pods, removed, held, policy)
+        run = SolverRun(self, pods, removed, held, policy, turn)
         queue = deque(in_queue_order(pods))
         last_length: dict[str, int] = {}
         while queue and last_length.get(queue[0].uid) != len(queue):

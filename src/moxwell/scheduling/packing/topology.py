@@ -188,8 +188,10 @@ class Topology:
         scheduled: frozenset[str],
         removed_nodes: frozenset[str],
         ignore_preferences: bool,
+        turn: int = 0,
     ) -> None:
         self._index = index
+        self._turn = turn
         self._scheduled = scheduled
         self._removed = removed_nodes
         self._ignore_preferences = ignore_preferences
@@ -235,7 +237,7 @@ class Topology:
     def _group(self, rule: TopologyRule, shape: PodShape) -> TopologyGroup:
         found = self._by_identity.get(rule.identity)
         if found is None:
-            found = TopologyGroup(rule, self._index.known_domains(rule, shape))
+            found = TopologyGroup(rule, self._index.known_domains(rule, shape), self._turn)
             if not found.is_host:
                 for domain, nodes in self._index.node_domains(rule).items():
                     if nodes - self._removed:

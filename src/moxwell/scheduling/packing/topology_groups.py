@@ -56,14 +56,14 @@ class TopologyGroup:
 
     __slots__ = ("counts", "empty", "is_host", "key", "occupied", "rule", "tied", "turn")
 
-    def __init__(self, rule: TopologyRule, domains: Iterable[str]) -> None:
+    def __init__(self, rule: TopologyRule, domains: Iterable[str], turn: int = 0) -> None:
         self.rule = rule
         self.key = rule.key
         self.is_host = rule.key == HOSTNAME
         self.counts = dict.fromkeys(sorted(domains), 0)
         self.empty = set(self.counts)
         self.occupied = 0
-        self.turn = 0
+        self.turn = turn
         self.tied = 1
 
     def register(self, domain: str) -> None:
