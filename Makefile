@@ -61,11 +61,12 @@ bench: dev envtest ## measure ratios against peers in one run (only="bench/pve.p
 	@set -e; for each in $(or $(only),$(shell grep -l '^Run: ``python bench/' bench/*.py)); do \
 	  echo "== $$each"; PYTHONPATH=tools:tests/conformance:bench nice $(BIN)/python $$each; done
 
-REAL := etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kubelet kubeadm
+REAL := etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kubelet kubeadm snapshot-controller
 
 real: dev ## run a genuine node (cloud-init, containerd, kubelet) behind the simulated Proxmox; needs root
 	@PYTHONPATH=tools $(BIN)/python -m envtest $(REAL)
 	@PYTHONPATH=tools $(BIN)/python -m realnode.template
+	@PYTHONPATH=tools:tests $(BIN)/python -m realnode.driver_image
 	@MOXWELL_REAL=1 unshare --net --pid --fork --kill-child --mount-proc $(BIN)/pytest tests/real $(ARGS)
 
 peers: dev envtest ## compare with CAPMOX, proxmox-csi, proxmox-ccm and karpenter-provider-proxmox

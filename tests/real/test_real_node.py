@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -24,14 +25,26 @@ from envtest.table import KUBERNETES
 from realnode import images, template
 from support.lab_inspector import PACE, eventually
 from support.lab_instance import Instance, own_ports
+from support.real_nodes import (
+    CLASS,
+    SECRET,
+    SNAPSHOT,
+    TOKEN,
+    Cluster,
+    claim,
+    node_plugin,
+    pod_with_claim,
+    proxmox_rows,
+    ready,
+)
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.genuine,
     pytest.mark.skipif(os.environ.get("MOXWELL_REAL") != "1", reason="`make real` runs it"),
 ]
+REGION = "amsterdam"  # with Ceph: shared volumes with snapshots
 BRIDGE, HERE, NODES = "mxreal0", "198.51.100.1", "198.51.100.10-198.51.100.19"
-TOKEN, SECRET = "moxwell@pve!lab", "6c61622d-0000-4000-8000-6d6f7877656c"
 PATIENCE_SECONDS = 900
 CLUSTER = f"""
 apiVersion: v1
@@ -44,7 +57,7 @@ metadata: {{name: real, namespace: tenant-real}}
 spec:
   version: {KUBERNETES}
   network: {{addresses: ["{NODES}"], prefix: 24, gateway: {HERE}}}
-  nodeGroups: [{{name: md0, replicas: 1, instanceType: u1.medium}}]
+  nodeGroups: [{{name: md0, replicas: 2, instanceType: u1.medium}}]
 """
 POD = f"""
 apiVersion: v1
@@ -74,7 +87,7 @@ def bridge() -> None:
 def world(folder: Path) -> Path:
     """One region of the lab with its templates and no other guests."""
     tree = yaml.safe_load((resources.files("moxwell.lab") / "lab.yaml").read_text())
-    region = next(r for r in tree["regions"] if r["name"] == "frankfurt")
+    region = next(r for r in tree["regions"] if r["name"] == REGION)
     region["pace"] = PACE
     region["guests"] = [g for g in region["guests"] if g.get("template")]
     file = folder / "world.yaml"
@@ -86,7 +99,8 @@ def world(folder: Path) -> Path:
 def proxmox(bridge: None, tmp_path: Path) -> Iterator[str]:
     """A configuration file of Moxwell for a simulated Proxmox with real guests."""
     command = [sys.executable, "-m", "realnode.proxmox", str(world(tmp_path)), str(tmp_path)]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(["tools", os.environ.get("PYTHONPATH", "")])}
+    path = os.pathsep.join(["tools", "tests", os.environ.get("PYTHONPATH", "")])
+    env = {**os.environ, "PYTHONPATH": path}
     with (tmp_path / "proxmox.log").open("wb") as log:
         running = subprocess.Popen([*command, BRIDGE], stdout=log, stderr=log, env=env)
     try:
@@ -94,7 +108,7 @@ def proxmox(bridge: None, tmp_path: Path) -> Iterator[str]:
         eventually(lambda: file.exists() or running.poll() is not None, "Proxmox listens")
         urls = json.loads(file.read_text())
         block = {
-            "region": "frankfurt", "urls": [f"{u}/api2/json" for u in urls.values()],
+            "region": REGION, "urls": [f"{u}/api2/json" for u in urls.values()],
             "ca_file": "ca.pem", "token_id": TOKEN, "token_secret": SECRET,
         }  # fmt: skip
         config = tmp_path / "moxwell.yaml"
@@ -114,29 +128,6 @@ def mine(tmp_path: Path) -> Iterator[Instance]:
     made.run("down", check=False)
 
 
-class Cluster:
-    """kubectl with one kubeconfig."""
-
-    def __init__(self, config: Path) -> None:
-        self._words = [str(locate.program("kubectl")), "--kubeconfig", str(config)]
-
-    def run(self, *args: str, text: str | None = None) -> str:
-        done = subprocess.run(
-            [*self._words, *args], input=text, capture_output=True, text=True, check=False
-        )
-        return done.stdout if done.returncode == 0 else f"failed: {done.stderr}"
-
-    def items(self, kind: str, *args: str) -> list[dict[str, Any]]:
-        answer = self.run("get", kind, *args, "-o", "json")
-        found: list[dict[str, Any]] = [] if "failed" in answer[:7] else json.loads(answer)["items"]
-        return found
-
-
-def ready(obj: dict[str, Any]) -> bool:
-    rows = obj.get("status", {}).get("conditions", ())
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in rows)
-
-
 def initialized(node: dict[str, Any]) -> bool:
     """The cloud controllers have set its addresses and removed the taints."""
     types = {a["type"] for a in node["status"].get("addresses", ())}
@@ -153,24 +144,43 @@ def tenant(mine: Instance, tmp_path: Path) -> Cluster | None:
     return found if "ok" in found.run("get", "--raw", "/readyz") else None
 
 
-def test_a_genuine_node_joins_and_runs_a_pod(proxmox: str, mine: Instance, tmp_path: Path) -> None:
+def test_genuine_nodes_join_run_pods_and_keep_volumes(
+    proxmox: str, mine: Instance, tmp_path: Path
+) -> None:
     assert not template.missing()
     mine.run("up", "--config", proxmox, f"--control-plane-binaries={locate.cache()}")
     management = Cluster(mine.state.kubeconfig)
     assert "created" in management.run("apply", "-f", "-", text=CLUSTER)
     cluster = eventually(lambda: tenant(mine, tmp_path), "the API answers", PATIENCE_SECONDS)
-    (node,) = eventually(
-        lambda: [n for n in cluster.items("nodes") if ready(n) and initialized(n)],
-        "the Node is Ready and initialized by the cloud controllers",
+    snapshots = locate.folder("snapshot-controller") / "src" / "config" / "crd"
+    eventually(lambda: install_snapshots(cluster, snapshots), "the snapshot CRDs are there")
+    nodes = eventually(
+        lambda: joined if len(joined := joined_nodes(cluster)) == 2 else None,
+        "two Nodes are Ready and initialized by the cloud controllers",
         PATIENCE_SECONDS,
     )
-    check_node(node)
+    for node in nodes:
+        check_node(node)
     check_pod(cluster)
+    check_volumes(cluster, *(node["metadata"]["name"] for node in nodes))
+    assert volumes_in_proxmox(tmp_path) == []
     check_drain(mine, cluster)
     deleted = mine.run("cluster", "delete", "real", "--namespace", "tenant-real")
     assert deleted.returncode == 0
     guests = management.run("get", "proxmoxmachines", "-A", "-o", "name")
-    assert (guests, groups()) == ("", [])
+    assert (guests, groups(), loops(tmp_path)) == ("", [], [])
+
+
+def joined_nodes(cluster: Cluster) -> list[dict[str, Any]]:
+    return [n for n in cluster.items("nodes") if ready(n) and initialized(n)]
+
+
+def install_snapshots(cluster: Cluster, folder: Path) -> bool:
+    """Install the upstream CRDs of VolumeSnapshots and the classes of this test."""
+    files = sorted(folder.glob("snapshot.storage.k8s.io_volumesnapshot*.yaml"))
+    assert len(files) == 3, f"{folder} has {files}"
+    done = cluster.run("apply", *(word for file in files for word in ("-f", str(file))))
+    return not done.startswith("failed") and cluster.apply(CLASS)
 
 
 def check_node(node: dict[str, Any]) -> None:
@@ -180,7 +190,7 @@ def check_node(node: dict[str, Any]) -> None:
     assert info["containerRuntimeVersion"].startswith("containerd://")
     assert info["osImage"].startswith("Debian GNU/Linux 12")
     addresses = {a["type"]: a["address"] for a in node["status"]["addresses"]}
-    assert addresses["InternalIP"] == NODES.partition("-")[0]
+    assert addresses["InternalIP"] in ("198.51.100.10", "198.51.100.11")
     assert node["spec"]["providerID"].startswith("proxmox://")
 
 
@@ -190,6 +200,90 @@ def check_pod(cluster: Cluster) -> None:
     eventually(lambda: [p for p in cluster.items("pods") if ready(p)], "it runs", PATIENCE_SECONDS)
     assert cluster.run("logs", "hello") == "hello from a real node\n"
     assert cluster.run("exec", "hello", "--", "cat", "/etc/hostname") == "hello\n"
+
+
+def api_of(cluster: Cluster) -> tuple[str, int]:
+    """Host and port of the API server in the tenant's kubeconfig."""
+    words = ("config", "view", "-o", "jsonpath={.clusters[0].cluster.server}")
+    found = urlsplit(cluster.run(*words))
+    assert found.hostname
+    assert found.port
+    return found.hostname, found.port
+
+
+def running(cluster: Cluster, name: str) -> bool:
+    return ready(cluster.one("pod", name))
+
+
+def shell(cluster: Cluster, pod: str, command: str) -> str:
+    return cluster.run("exec", pod, "--", "sh", "-c", command)
+
+
+def check_volumes(cluster: Cluster, first: str, second: str) -> None:
+    """
+    A claim is a block device of the guest: mounted by our node plugin for the kubelet, expanded,
+    copied by a snapshot, moved to the other node.
+    """
+    assert cluster.apply(node_plugin(*api_of(cluster)))
+    eventually(lambda: registered(cluster) == {first, second}, "the driver is registered", 300)
+    assert cluster.apply(claim("data", "1Gi") + "---" + pod_with_claim("writer", first, "data"))
+    eventually(lambda: running(cluster, "writer"), "the volume is mounted", 300)
+    assert " /data xfs rw" in shell(cluster, "writer", "grep /data /proc/mounts")
+    assert shell(cluster, "writer", "echo before > /data/text; sync") == ""
+    check_expansion(cluster)
+    assert cluster.apply(SNAPSHOT)
+    eventually(lambda: taken(cluster, "first"), "the snapshot is ready", 300)
+    assert shell(cluster, "writer", "echo after >> /data/text; sync") == ""
+    restored = claim("restored", "2Gi", "first") + "---"
+    assert cluster.apply(restored + pod_with_claim("reader", second, "restored"))
+    eventually(lambda: running(cluster, "reader"), "the snapshot is restored", 300)
+    assert shell(cluster, "reader", "cat /data/text") == "before\n"
+    cluster.run("delete", "pod", "writer")
+    assert cluster.apply(pod_with_claim("moved", second, "data"))
+    eventually(lambda: running(cluster, "moved"), "the volume moved to the other node", 300)
+    assert shell(cluster, "moved", "cat /data/text") == "before\nafter\n"
+    cluster.run("delete", "pod", "moved", "reader")
+    cluster.run("delete", "volumesnapshot", "first")
+    cluster.run("delete", "pvc", "data", "restored")
+    eventually(lambda: cluster.run("get", "pv,volumeattachments", "-o", "name") == "", "none", 300)
+
+
+def check_expansion(cluster: Cluster) -> None:
+    patch = json.dumps({"spec": {"resources": {"requests": {"storage": "2Gi"}}}})
+    cluster.run("patch", "pvc", "data", "-p", patch)
+    capacity = lambda: cluster.one("pvc", "data")["status"]["capacity"]["storage"]  # noqa: E731
+    eventually(lambda: capacity() == "2Gi", "the claim is expanded", 300)
+    mebibytes = shell(cluster, "writer", "df -m /data").split()[-5]
+    assert int(mebibytes) > 1900
+    assert shell(cluster, "writer", "cat /data/text") == "before\n"
+
+
+def registered(cluster: Cluster) -> set[str]:
+    """The nodes on which the kubelet accepted the driver."""
+    return {
+        row["metadata"]["name"]
+        for row in cluster.items("csinodes")
+        for driver in row["spec"].get("drivers") or ()
+        if driver["name"] == "csi.moxwell.dev"
+    }
+
+
+def taken(cluster: Cluster, name: str) -> bool:
+    return bool(cluster.one("volumesnapshot", name).get("status", {}).get("readyToUse"))
+
+
+def volumes_in_proxmox(folder: Path) -> list[str]:
+    """The disks of claims and snapshots that Proxmox still has."""
+    url = next(iter(json.loads((folder / "urls.json").read_text()).values()))
+    rows = proxmox_rows(url, folder / "ca.pem", "/api2/json/nodes/pve1/storage/ceph/content")
+    nodes = {str(vmid) for vmid in range(100, 1000)}
+    return [r["volid"] for r in rows if "base-" not in r["volid"] and str(r["vmid"]) not in nodes]
+
+
+def loops(folder: Path) -> list[str]:
+    """The loop devices on files of this test."""
+    rows = subprocess.run(["losetup", "-a"], capture_output=True, text=True, check=True).stdout
+    return [row for row in rows.splitlines() if str(folder) in row]
 
 
 def check_drain(mine: Instance, cluster: Cluster) -> None:

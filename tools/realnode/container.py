@@ -2,14 +2,15 @@
 Boots a root file system as a guest: systemd in namespaces of its own, behind a veth pair.
 
 The file system is an overlay over the template, so booting copies nothing. containerd gets a plain
-folder, because overlayfs does not stack on itself. Processes end with their PID namespace.
+folder, because overlayfs does not stack on itself. Processes end with their PID namespace. A bus
+for SCSI disks, which not every kernel has, is a folder in ``/sys/bus`` (:mod:`realnode.disks`).
 """
 
 import contextlib
 import json
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,14 @@ mkdir -p var/lib/containerd .before
 mount --bind "$root/containerd" var/lib/containerd
 mount -t proc proc proc
 mount -t sysfs sysfs sys
+mkdir -p "$root/bus"
+mount --rbind sys/bus "$root/bus"
+mount -t tmpfs tmpfs sys/bus -o mode=755
+for bus in "$root"/bus/*; do
+  name=sys/bus/$(basename "$bus")
+  if [ "$name" != sys/bus/scsi ]; then mkdir "$name"; mount --bind "$bus" "$name"; fi
+done
+mkdir -p sys/bus/scsi/devices
 mount -t tmpfs tmpfs dev -o mode=755
 shift
 for name in "$@"; do
@@ -52,6 +61,7 @@ fi
 until ip link show eth0 >/dev/null 2>&1; do sleep 0.1; done
 pivot_root . .before
 umount -l /.before
+mount --make-rshared /  # as systemd does on a machine: mounts in pods reach the kubelet
 exec env -i container=moxwell PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
   /lib/systemd/systemd --log-target=journal
 """
@@ -72,6 +82,11 @@ class NodeContainer:
             ["nsenter", "--all", "--target", str(self.pid), *command],
             capture_output=True, text=True, timeout=seconds, check=False,
         )  # fmt: skip
+
+    @property
+    def root(self) -> Path:
+        """The root directory of the guest."""
+        return Path(f"/proc/{self.pid}/root")
 
     def interfaces(self) -> list[dict[str, Any]]:
         """The network interfaces as ``ip -j address`` reports them."""
@@ -95,9 +110,14 @@ class NodeContainer:
 
 
 def start(
-    name: str, template: Path, folder: Path, files: Mapping[str, bytes], mac: str, bridge: str
+    name: str,
+    layers: Sequence[Path],
+    folder: Path,
+    files: Mapping[str, bytes],
+    mac: str,
+    bridge: str,
 ) -> NodeContainer:
-    """Boot a guest with additional files in its root and one NIC on a bridge."""
+    """Boot a guest from layers, the topmost first, with additional files and a NIC on a bridge."""
     for path, data in files.items():
         file = folder / "upper" / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -108,7 +128,7 @@ def start(
     shell = ["sh", "-c", join, "sh", " ".join(joined), *words, "--cgroup", "bash", "-c", INIT]
     with (folder / "console.log").open("wb") as log:
         outer = subprocess.Popen(
-            [*shell, "init", str(folder), str(template), *DEVICES],
+            [*shell, "init", str(folder), ":".join(map(str, layers)), *DEVICES],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log,
         )  # fmt: skip
     pid = _child(outer)

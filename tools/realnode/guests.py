@@ -3,31 +3,60 @@ The guest plug of the simulated Proxmox: each VM with a config drive becomes a c
 
 The bootstrap ISO is unpacked into cloud-init's seed folder, because not every kernel can mount
 ISO 9660; cloud-init reads it with its own NoCloud data source. The agent commands that Moxwell uses
-are answered from the container.
+are answered from the container. Disks other than the boot disk are block devices; a template keeps
+what its guest wrote, and clones boot from that.
 """
 
 import asyncio
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from moxwell.errors import MoxwellError
 from moxwell.lab.guests.iso_reader import read_iso
 from moxwell.lab.proxmox.guest import GuestAgentNotRunning, GuestVm
+from moxwell.lab.proxmox.state import SimRegion, SimVolume
 from realnode import container
 from realnode.container import NodeContainer
+from realnode.disks import DiskFiles, GuestDisks
 
 SEED = "var/lib/cloud/seed/nocloud"
+POLL_SECONDS = 0.3  # between looks at the configuration of a VM
 _MAC = re.compile(r"[0-9A-Fa-f]{2}(?::[0-9A-Fa-f]{2}){5}")
 
 
-class RealGuests:
-    """All guests; ``folder`` keeps the files that they write."""
+@dataclass(slots=True)
+class RunningGuest:
+    """A container with its disks, and the task that follows the configuration of the VM."""
 
-    def __init__(self, template: Path, folder: Path, bridge: str) -> None:
-        self._template, self._folder, self._bridge = template, folder, bridge
-        self._running: dict[tuple[str, int], NodeContainer] = {}
+    container: NodeContainer
+    disks: GuestDisks
+    watch: "asyncio.Task[None]"
+
+
+class RealGuests:
+    """
+    All guests; ``folder`` keeps the files that they write.
+
+    ``layers`` are the root file system of a boot disk whose content is not known here.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[Path],
+        folder: Path,
+        bridge: str,
+        regions: Mapping[str, SimRegion] = MappingProxyType({}),
+    ) -> None:
+        self._layers, self._folder, self._bridge = tuple(layers), folder, bridge
+        self._regions, self._files = regions, DiskFiles(folder / "disks")
+        self._running: dict[tuple[str, int], RunningGuest] = {}
         self._commands: dict[int, dict[str, Any]] = {}
+        self._roots: dict[str, tuple[Path, ...]] = {}  # content id of a boot disk -> layers
+        self._written: dict[tuple[str, str, str], Path] = {}  # boot disk -> folder of its guest
 
     async def booted(self, vm: GuestVm) -> None:
         """Boot a container from the config drive; a VM without one has no operating system."""
@@ -35,18 +64,57 @@ class RealGuests:
         if not files or (vm.region, vm.vmid) in self._running:
             return
         folder = self._folder / f"{vm.region}-{vm.vmid}"
+        layers = self._boot_disk(vm, folder)
         folder.mkdir(parents=True, exist_ok=True)
         # without DMI the kubelet reports the machine ID as system UUID
         files |= {"etc/machine-id": vm.uuid.replace("-", "").encode() + b"\n"}
         found = _MAC.search(str(vm.conf["net0"]))
         assert found is not None, "Proxmox gives every NIC an address"
-        self._running[vm.region, vm.vmid] = await asyncio.to_thread(
-            container.start, str(vm.vmid), self._template, folder, files, found[0], self._bridge
+        node = await asyncio.to_thread(
+            container.start, str(vm.vmid), layers, folder, files, found[0], self._bridge
         )
+        region = self._regions.get(vm.region) or SimRegion(vm.region, "")
+        disks = GuestDisks(node.root, region, vm.node, self._files)
+        watch = asyncio.create_task(self._watch(vm, node, disks))
+        self._running[vm.region, vm.vmid] = RunningGuest(node, disks, watch)
+
+    def _boot_disk(self, vm: GuestVm, folder: Path) -> tuple[Path, ...]:
+        """The layers of the boot disk; a new disk with the VMID of an earlier guest is empty."""
+        storage, _, rest = str(vm.conf.get("scsi0", "")).partition(",")[0].partition(":")
+        region = self._regions.get(vm.region)
+        if region is None or storage not in region.storages:
+            return self._layers
+        volume = region.storages[storage].volumes_on(vm.node)[rest]
+        key = (storage, vm.node, f"{rest}@{volume.ctime}")
+        if key not in self._written and folder.exists():
+            folder.rename(folder.with_name(f"{folder.name}-{len(self._written)}"))
+        self._written[key] = folder
+        return self._roots.get(volume.content_id, self._layers)
+
+    def content_id(self, storage: str, node: str, volume: SimVolume) -> str:
+        """The current content of a disk; that of a boot disk is what its guest wrote."""
+        ends = f"{volume.name}@{volume.ctime}"
+        of = [(k, f) for k, f in self._written.items() if (k[0], k[2]) == (storage, ends)]
+        if not of:
+            return self._files.content_id(storage, node, volume)
+        (_, folder), made = of[0], f"root-{len(self._roots)}-{volume.content_id}"
+        base = self._roots.get(volume.content_id, self._layers)
+        self._roots[made] = (folder / "upper", *base)
+        return made
+
+    async def _watch(self, vm: GuestVm, node: NodeContainer, disks: GuestDisks) -> None:
+        """Follow the disks of the VM until it ends; a guest that powers off stops its VM."""
+        while node.outer.poll() is None:
+            await asyncio.to_thread(disks.follow, vm.live_config())
+            await asyncio.sleep(POLL_SECONDS)
+        vm.power_off()
 
     async def stopped(self, region: str, vmid: int) -> None:
         if found := self._running.pop((region, vmid), None):
-            await asyncio.to_thread(found.stop)
+            found.watch.cancel()
+            await asyncio.wait([found.watch])
+            await asyncio.to_thread(found.container.stop)
+            await asyncio.to_thread(found.disks.unplug_all)
 
     async def stop_all(self) -> None:
         """Stop every guest."""
@@ -61,10 +129,10 @@ class RealGuests:
         if found is None:
             raise GuestAgentNotRunning
         if command == "shutdown":
-            if await asyncio.to_thread(found.shut_down):
+            if await asyncio.to_thread(found.container.shut_down):
                 vm.power_off()
             return {}
-        return await asyncio.to_thread(self._answer, found, command, args)
+        return await asyncio.to_thread(self._answer, found.container, command, args)
 
     def _answer(self, guest: NodeContainer, command: str, args: dict[str, Any]) -> Any:
         match command:

@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import tarfile
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -41,21 +42,36 @@ def _layer(busybox: bytes) -> bytes:
 
 def write_archive(path: Path, busybox: bytes) -> None:
     """Write an archive with all images, for ``ctr images import``."""
-    layer = _layer(busybox)
-    blobs, manifests = {_digest(layer): layer}, []
-    for name, command in COMMANDS.items():
+    with tempfile.TemporaryDirectory() as folder:
+        layer = Path(folder) / "layer.tar"
+        layer.write_bytes(_layer(busybox))
+        configs = {
+            name: {"Entrypoint": list(command), "Env": ["PATH=/bin"]}
+            for name, command in COMMANDS.items()
+        }
+        write_images(path, layer, configs)
+
+
+def write_images(path: Path, layer: Path, configs: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write an archive with images of one layer; ``configs`` are their names and settings."""
+    with layer.open("rb") as data:
+        digest = f"sha256:{hashlib.file_digest(data, 'sha256').hexdigest()}"
+    part = {"mediaType": f"{OCI}.layer.v1.tar", "digest": digest, "size": layer.stat().st_size}
+    blobs: dict[str, bytes] = {}
+    manifests = []
+    for name, settings in configs.items():
         config = {
             "architecture": "amd64",
             "os": "linux",
-            "config": {"Entrypoint": list(command), "Env": ["PATH=/bin"]},
-            "rootfs": {"type": "layers", "diff_ids": [_digest(layer)]},
+            "config": settings,
+            "rootfs": {"type": "layers", "diff_ids": [digest]},
         }
         text = json.dumps(config).encode()
         manifest = {
             "schemaVersion": 2,
             "mediaType": f"{OCI}.manifest.v1+json",
             "config": _descriptor("config.v1+json", text),
-            "layers": [_descriptor("layer.v1.tar", layer)],
+            "layers": [part],
         }
         body = json.dumps(manifest).encode()
         blobs |= {_digest(text): text, _digest(body): body}
@@ -65,5 +81,6 @@ def write_archive(path: Path, busybox: bytes) -> None:
         _add(archive, "oci-layout", b'{"imageLayoutVersion":"1.0.0"}')
         index = {"schemaVersion": 2, "manifests": manifests}
         _add(archive, "index.json", json.dumps(index).encode())
-        for digest, data in blobs.items():
-            _add(archive, f"blobs/{digest.replace(':', '/')}", data)
+        for name, data in blobs.items():
+            _add(archive, f"blobs/{name.replace(':', '/')}", data)
+        archive.add(layer, f"blobs/{digest.replace(':', '/')}")

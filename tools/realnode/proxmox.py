@@ -15,15 +15,16 @@ from moxwell.clock import SystemClock
 from moxwell.lab.proxmox import certs
 from moxwell.lab.proxmox import simulator as serve
 from moxwell.lab.templates import add_template
-from realnode import template
+from realnode import driver_image, template
 from realnode.guests import RealGuests
 
 
 async def main(world: Path, folder: Path, bridge: str) -> None:
     clock = SystemClock()
     made = certs.make(folder, clock.now())
-    guests = RealGuests(template.folder(), folder / "guests", bridge)
     regions = serve.load_regions(world, None, clock.now().timestamp())
+    layers = [*driver_image.layers(), template.folder()]
+    guests = RealGuests(layers, folder / "guests", bridge, regions)
     for region in regions.values():
         add_template(region, KUBERNETES)
     simulator = serve.Simulator(regions, clock, tls=made.context(), guest_os=guests)

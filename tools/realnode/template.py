@@ -16,7 +16,7 @@ from envtest import disks, locate
 from envtest.table import KUBERNETES
 from realnode import images
 
-SUITE, REVISION = "bookworm", 1
+SUITE, REVISION = "bookworm", 2
 PROGRAMS = ("kubelet", "kubeadm")
 PACKAGES = (
     "systemd", "systemd-sysv", "dbus", "udev", "cloud-init", "locales", "iproute2", "ifupdown",
@@ -53,7 +53,7 @@ Before=kubelet.service cloud-final.service
 [Service]
 Type=oneshot
 RemainAfterExit=yes
-ExecStart=/usr/bin/ctr -n k8s.io images import /opt/images.tar
+ExecStart=/bin/sh -ec 'for each in /opt/images/*.tar; do ctr -n k8s.io images import "$each"; done'
 [Install]
 WantedBy=multi-user.target
 """,
@@ -118,7 +118,8 @@ def _install(tree: Path) -> None:
         file.chmod(0o755 if "/bin/" in name else 0o644)
     for program in PROGRAMS:
         shutil.copy2(locate.program(program), tree / "usr/bin" / program)
-    images.write_archive(tree / "opt/images.tar", (tree / "bin/busybox").read_bytes())
+    (tree / "opt/images").mkdir()
+    images.write_archive(tree / "opt/images/shell.tar", (tree / "bin/busybox").read_bytes())
     (tree / "etc/machine-id").write_text("")
     enabled = ("enable", "kubelet", "import-images"), ("mask", "console-getty", "getty@tty1")
     for words in enabled:

@@ -17,6 +17,18 @@ METRICS = typer.Option(
 )
 STANDALONE = typer.Option(False, "--standalone", help="Run without a Kubernetes API.")
 
+ENDPOINT = typer.Option(
+    "",
+    "--kubelet-registration-path",
+    help="Path of the CSI socket on the node: the plugin registers itself with the kubelet; "
+    "empty: node-driver-registrar does.",
+)
+REGISTRY = typer.Option(
+    Path("/registration"),
+    "--plugin-registration-path",
+    help="Directory plugins_registry of the kubelet.",
+)
+
 
 @app.command()
 def controller(
@@ -68,15 +80,19 @@ def node(
     region: str = typer.Option("", help="Region of this node, with --standalone."),
     zone: str = typer.Option("", help="Zone of this node, with --standalone."),
     metrics: str = METRICS,
+    endpoint: str = ENDPOINT,
+    registry: Path = REGISTRY,
     sysfs: Path = typer.Option(Path("/sys"), hidden=True),
 ) -> None:
     """Serve the CSI Identity and Node services on a node."""
     from moxwell.cli.volume import connected
     from moxwell.csi.main import NodeOptions, run_node
+    from moxwell.csi.registration import KubeletRegistration
 
     if standalone and not (region and zone):
         raise typer.BadParameter("--standalone needs --region and --zone")
-    options = NodeOptions(name, address, driver, metrics, region, zone, sysfs)
+    registration = KubeletRegistration(endpoint, registry)
+    options = NodeOptions(name, address, driver, metrics, region, zone, sysfs, registration)
 
     async def run() -> None:
         if standalone:

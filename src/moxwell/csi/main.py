@@ -30,6 +30,7 @@ from moxwell.csi.metrics import CsiMetrics
 from moxwell.csi.mounter import SystemMounter
 from moxwell.csi.node import NodeService, count_volume_slots
 from moxwell.csi.nodes import NODES
+from moxwell.csi.registration import NOT_REGISTERED, KubeletRegistration, registered
 from moxwell.csi.server import CallHandlers, serving
 from moxwell.csi.staging import Stager
 from moxwell.csi.static_volumes import parse_patterns
@@ -71,6 +72,7 @@ class NodeOptions:
     region: str = ""
     zone: str = ""
     sys: Path = Path("/sys")
+    registration: KubeletRegistration = NOT_REGISTERED
 
 
 def settings_of(text: str, name: str) -> DriverSettings:
@@ -198,5 +200,6 @@ async def run_node(options: NodeOptions, kube: Kube | None) -> None:
     async with (
         metrics_page(options.metrics, metrics.registry, {}),
         serving(options.address, handlers),
+        registered(options.registration, options.driver, calls),
     ):
         await asyncio.Event().wait()

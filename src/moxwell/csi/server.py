@@ -39,9 +39,11 @@ class CallHandlers:
     def __init__(self, clock: Clock, metrics: CsiMetrics) -> None:
         self._clock, self._metrics = clock, metrics
 
-    def handlers(self, service: str, servant: object) -> "grpc.GenericRpcHandler[Any, Any]":
-        """The gRPC handlers for the methods that an object has."""
-        descriptor = csi_pb2.DESCRIPTOR.services_by_name[service]
+    def handlers(
+        self, service: str, servant: object, file: Any = csi_pb2.DESCRIPTOR
+    ) -> "grpc.GenericRpcHandler[Any, Any]":
+        """The gRPC handlers for the methods that an object has; ``file`` defines the service."""
+        descriptor = file.services_by_name[service]
         methods = {}
         for method in descriptor.methods:
             function = getattr(servant, snake(method.name), None)

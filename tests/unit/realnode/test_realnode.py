@@ -38,7 +38,7 @@ def test_the_seed_of_a_vm(conf: dict[str, Any], medium: bytes | None, names: lis
 
 
 async def test_a_vm_without_a_config_drive_has_no_operating_system(tmp_path: Path) -> None:
-    real = guests.RealGuests(tmp_path, tmp_path, "br0")
+    real = guests.RealGuests([tmp_path], tmp_path, "br0")
     empty = vm({}, None)
     await real.booted(empty)
     assert not real.handles_shutdown(empty)
@@ -53,13 +53,14 @@ async def test_a_shutdown_powers_off_once_the_guest_ended(
 ) -> None:
     """The power is switched in the event loop, where the simulator runs."""
     monkeypatch.setattr(container, "start", lambda *args: FakeContainer(ended))
-    real, off = guests.RealGuests(tmp_path, tmp_path, "br0"), list[object]()
+    real, off = guests.RealGuests([tmp_path], tmp_path, "br0"), list[object]()
     medium = {"ide0": "local:iso/a.iso,media=cdrom", "net0": "virtio=BC:24:11:00:00:01"}
     guest = vm(medium, build_iso(DRIVE))
     guest = replace(guest, power_off=lambda: off.append(asyncio.get_running_loop()))
     await real.booted(guest)
     assert await real.agent(guest, "shutdown", {}) == {}
     assert len(off) == ended
+    await real.stop_all()
 
 
 @dataclass
@@ -67,9 +68,20 @@ class FakeContainer:
     """A guest that shuts down in time or not."""
 
     ended: bool
+    root: Path = Path("/nowhere")
+
+    @property
+    def outer(self) -> "FakeContainer":
+        return self
+
+    def poll(self) -> None:
+        return None
 
     def shut_down(self) -> bool:
         return self.ended
+
+    def stop(self) -> None:
+        self.ended = True
 
 
 def test_an_image_archive_is_complete(tmp_path: Path) -> None:

@@ -8,9 +8,10 @@ program that starts the simulator can supply an implementation, such as :mod:`mo
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from moxwell.lab.proxmox.errors import PveException
+from moxwell.lab.proxmox.state import SimVolume
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,15 @@ class GuestOs(Protocol):
 
     def handles_shutdown(self, vm: GuestVm) -> bool:
         """Whether the guest reacts to the ACPI power button and the agent's shutdown command."""
+        ...
+
+
+@runtime_checkable
+class DiskWriter(Protocol):
+    """Guest operating systems that write to the disks of their VMs."""
+
+    def content_id(self, storage: str, node: str, volume: SimVolume) -> str:
+        """The content id of what the disk contains now; later writes do not change that content."""
         ...
 
 

@@ -322,7 +322,7 @@ class _Migration:
         rate = call.region.pace.migration_bandwidth
         await self._work.sleep(volume.size / (min(rate, limit) if limit else rate))
         copied = target_store.get(new)
-        copied.content_id, copied.data = volume.content_id, volume.data
+        copied.content_id, copied.data = source_store.content_id(drive.file), volume.data
         target_store.set_used(new, max(copied.used, volume.used))
         self._moved.append((drive, new))
 

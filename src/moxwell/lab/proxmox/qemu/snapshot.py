@@ -147,7 +147,7 @@ async def _create(call: PveCall, guest: SimGuest, name: str, ctx: WorkerContext)
             ctx.log(f"snapshotting 'drive-{key}' ({volid})")
             volume = store.get(volid)
             volume.snapshots.append(name)
-            sizes[volid] = {"size": volume.size, "content_id": volume.content_id}
+            sizes[volid] = {"size": volume.size, "content_id": store.content_id(volid)}
     finally:
         guest.conf.pop("lock", None)
     guest.snapshots[name] = SimSnapshot(

@@ -23,3 +23,13 @@ async def transfer(
     finally:
         for name in storages:
             active[name] -= 1
+
+
+def human_size(size: int) -> str:
+    """A size as ``qemu-img`` prints it."""
+    value = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1024 or unit == "TiB":
+            return f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"

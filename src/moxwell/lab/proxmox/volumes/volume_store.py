@@ -10,11 +10,12 @@ import hashlib
 import re
 
 from moxwell.lab.proxmox.errors import PveException, die
+from moxwell.lab.proxmox.guest import DiskWriter
 from moxwell.lab.proxmox.request_context import RegionRuntime
 from moxwell.lab.proxmox.state import SimStorage, SimVolume
 from moxwell.lab.proxmox.tasks import WorkerContext
 from moxwell.lab.proxmox.volumes import names
-from moxwell.lab.proxmox.volumes.bandwidth import transfer
+from moxwell.lab.proxmox.volumes.bandwidth import human_size, transfer
 from moxwell.lab.proxmox.volumes.volume_index import VolumeIndex, volume_index
 
 CLOUDINIT_SIZE = 4 << 20
@@ -69,6 +70,15 @@ class VolumeStore:
         if volume is None:
             raise die(f"volume '{volid}' does not exist")
         return volume
+
+    def content_id(self, volid: str) -> str:
+        """The content id of a volume; guests that write to their disks know the current one."""
+        volume, guests = self.get(volid), self._runtime.guest_os
+        if isinstance(guests, DiskWriter):
+            storage = self.get_storage(volid.partition(":")[0])
+            node = "" if storage.shared else self.node
+            volume.content_id = guests.content_id(storage.name, node, volume)
+        return volume.content_id
 
     def parse(self, volid: str) -> names.VolumeName:
         name, rest = names.split_volid(volid)
@@ -268,7 +278,7 @@ class VolumeStore:
             used,
             vmid,
             parent=parent,
-            content_id=source.content_id,
+            content_id=source.content_id if snapshot else self.content_id(volid),
         )
         self._put(storage, new)
         return f"{storage_name}:{name}"
@@ -277,7 +287,7 @@ class VolumeStore:
         """Copy the content of a volume; takes the time of the bandwidth."""
         old, new = self.get(source), self.get(target)
         storage = self.get_storage(target.partition(":")[0])
-        total = _human(old.size)
+        total = human_size(old.size)
         ctx.log(f"transferred 0.0 B of {total} (0.00%)")
         storages = frozenset({source.partition(":")[0], storage.name})
         await transfer(self._runtime, ctx, storages, old.size, self._rate(limit_kib))
@@ -290,7 +300,7 @@ class VolumeStore:
             )
         ctx.log(f"transferred {total} of {total} (100.00%)")
         self._index(storage).grow(new, needed)
-        new.content_id, new.data = old.content_id, old.data
+        new.content_id, new.data = self.content_id(source), old.data
 
     def _rate(self, limit_kib: int) -> float:
         rate = self._runtime.region.pace.bandwidth
@@ -322,6 +332,7 @@ class VolumeStore:
 
     def _renamed(self, storage: SimStorage, old: str, new: str, vmid: int | None) -> str:
         index = self._index(storage)
+        self.content_id(f"{storage.name}:{old}")
         volume = index.remove(old)
         volume.name, volume.vmid = new, vmid
         index.put(volume)
@@ -385,12 +396,3 @@ class VolumeStore:
             return die(f"rbd error: rbd: delete error: (2) No such file or directory: {name}")
         group = storage.options.get("vgname", storage.name)
         return die(f"lvremove '{group}/{name}' error:   Failed to find logical volume")
-
-
-def _human(size: int) -> str:
-    value = float(size)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if value < 1024 or unit == "TiB":
-            return f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"

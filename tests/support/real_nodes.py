@@ -1,0 +1,129 @@
+"""What the tests with real nodes share: kubectl, manifests, requests to the Proxmox API."""
+
+import json
+import ssl
+import subprocess
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from envtest import locate
+from realnode import images
+
+TOKEN, SECRET = "moxwell@pve!lab", "6c61622d-0000-4000-8000-6d6f7877656c"
+MANIFEST = Path(__file__).parents[2] / "release" / "csi.yaml"
+CLASS = """
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: real}
+provisioner: csi.moxwell.dev
+parameters: {storage: ceph, csi.storage.k8s.io/fstype: xfs}
+volumeBindingMode: WaitForFirstConsumer
+allowVolumeExpansion: true
+---
+apiVersion: snapshot.storage.k8s.io/v1
+kind: VolumeSnapshotClass
+metadata: {name: real}
+driver: csi.moxwell.dev
+deletionPolicy: Delete
+"""
+SNAPSHOT = """
+apiVersion: snapshot.storage.k8s.io/v1
+kind: VolumeSnapshot
+metadata: {name: first}
+spec: {volumeSnapshotClassName: real, source: {persistentVolumeClaimName: data}}
+"""
+
+
+class Cluster:
+    """kubectl with one kubeconfig."""
+
+    def __init__(self, config: Path) -> None:
+        self._words = [str(locate.program("kubectl")), "--kubeconfig", str(config)]
+
+    def run(self, *args: str, text: str | None = None) -> str:
+        done = subprocess.run(
+            [*self._words, *args], input=text, capture_output=True, text=True, check=False
+        )
+        return done.stdout if done.returncode == 0 else f"failed: {done.stderr}"
+
+    def apply(self, text: str) -> bool:
+        return not self.run("apply", "-f", "-", text=text).startswith("failed")
+
+    def items(self, kind: str, *args: str) -> list[dict[str, Any]]:
+        answer = self.run("get", kind, *args, "-o", "json")
+        found: list[dict[str, Any]] = [] if "failed" in answer[:7] else json.loads(answer)["items"]
+        return found
+
+    def one(self, kind: str, name: str) -> dict[str, Any]:
+        answer = self.run("get", kind, name, "-o", "json")
+        found: dict[str, Any] = {} if "failed" in answer[:7] else json.loads(answer)
+        return found
+
+
+def ready(obj: Mapping[str, Any]) -> bool:
+    rows = obj.get("status", {}).get("conditions", ())
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in rows)
+
+
+def node_plugin(host: str, port: int) -> str:
+    """
+    The node plugin of ``release/csi.yaml``, as a tenant needs it.
+
+    Without kube-proxy no Service address works, so the pod gets the address of the API server.
+    """
+    kept = []
+    for tree in yaml.safe_load_all(MANIFEST.read_text()):
+        if tree["metadata"]["name"] != "moxwell-csi-node":
+            continue
+        if tree["kind"] == "DaemonSet":
+            driver = tree["spec"]["template"]["spec"]["containers"][0]
+            api = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": str(port)}
+            driver["env"] += [{"name": key, "value": value} for key, value in api.items()]
+        kept.append(tree)
+    return yaml.safe_dump_all(kept)
+
+
+def claim(name: str, size: str, snapshot: str = "") -> str:
+    spec: dict[str, Any] = {
+        "storageClassName": "real",
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": size}},
+    }
+    if snapshot:
+        source = {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": snapshot}
+        spec["dataSource"] = source
+    meta = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}}
+    return yaml.safe_dump(meta | {"spec": spec})
+
+
+def pod_with_claim(name: str, node: str, claim_name: str) -> str:
+    """A pod on one node that keeps a claim at ``/data``."""
+    return f"""
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}}}
+spec:
+  terminationGracePeriodSeconds: 1
+  nodeSelector: {{kubernetes.io/hostname: {node}}}
+  containers:
+    - name: shell
+      image: {images.SHELL}
+      imagePullPolicy: Never
+      command: [sh, -c, "sleep 36000"]
+      volumeMounts: [{{name: data, mountPath: /data}}]
+  volumes: [{{name: data, persistentVolumeClaim: {{claimName: {claim_name}}}}}]
+"""
+
+
+def proxmox_rows(url: str, ca: Path, path: str) -> list[dict[str, Any]]:
+    """A list of the Proxmox API."""
+    context = ssl.create_default_context(cafile=str(ca))
+    header = {"Authorization": f"PVEAPIToken={TOKEN}={SECRET}"}
+    ask = urllib.request.Request(f"{url}{path}", headers=header)
+    with urllib.request.urlopen(ask, context=context, timeout=30) as answer:
+        rows: list[dict[str, Any]] = json.loads(answer.read())["data"]
+    return rows
