@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from moxwell.api.karpenter.proxmox_templates import ProxmoxTemplate
+from moxwell.controllers.infra.template_build.from_spec import BAKE
 from moxwell.runtime.manager import Manager
 from moxwell.testing.loop import run_virtual
 from moxwell.testing.machine_objects import apply_cluster, apply_machine
@@ -23,6 +24,7 @@ from moxwell.testing.two_regions import (
 )
 
 IMPORTS = WORLD.replace("[iso, vztmpl]", "[iso, vztmpl, import, images]")
+SOFTWARE = '{"kubernetes": "v1.35.0"}'
 URL = "https://images.example/noble.img"
 SPEC: dict[str, Any] = {
     "region": "north",
@@ -34,8 +36,9 @@ SPEC: dict[str, Any] = {
 }
 
 
-async def apply_template(env: TwoRegions, **changes: Any) -> None:
-    obj = {"metadata": {"name": "noble"}, "spec": {**SPEC, **changes}}
+async def apply_template(env: TwoRegions, bake: str = "", **changes: Any) -> None:
+    notes = {BAKE: bake} if bake else {}
+    obj = {"metadata": {"name": "noble", "annotations": notes}, "spec": {**SPEC, **changes}}
     await env.kube.create(msgspec.convert(obj, ProxmoxTemplate))
 
 
@@ -64,7 +67,7 @@ def made(env: TwoRegions, region: str = "north") -> dict[int, Any]:
 
 
 def left_files(env: TwoRegions, region: str = "north") -> list[str]:
-    return [name for name in env.volumes(region) if "import/" in name]
+    return [name for name in env.volumes(region) if "import/" in name or "moxwell-bake" in name]
 
 
 def test_a_template_is_made_and_a_machine_uses_it_by_its_version() -> None:
@@ -82,6 +85,50 @@ def test_a_template_is_made_and_a_machine_uses_it_by_its_version() -> None:
             claim = machine.spec.claim
             assert claim is not None
             assert f"north/{claim.template_host}/{claim.template}" in obj.status.zones
+
+    run_virtual(main())
+
+
+def test_a_builder_bakes_the_node_software_of_the_annotation() -> None:
+    async def main() -> None:
+        async with running("north", world=IMPORTS) as (env, _):
+            await apply_template(env, SOFTWARE)
+            obj = await until(env, is_ready)
+            assert len(obj.status.zones) == 3
+            for guest in made(env).values():
+                assert guest.conf["template"] == 1
+                assert "moxwell-sealed=1" in guest.conf["description"]
+                assert "ide0" not in guest.conf
+            assert left_files(env) == []
+
+    run_virtual(main())
+
+
+def test_a_failed_builder_is_reported_and_deleted_with_its_object() -> None:
+    async def main() -> None:
+        async with running("north", world=IMPORTS) as (env, _):
+            env.guest_os.failing.add("noble")
+            await apply_template(env, SOFTWARE)
+            obj = await until(env, lambda obj: condition(obj)[1] == "BakeFailed")
+            assert "no route to the mirror" in condition(obj)[2]
+            await env.kube.delete(ProxmoxTemplate, "noble")
+            async with asyncio.timeout(600):
+                while await env.kube.find(ProxmoxTemplate, "noble") is not None:
+                    await asyncio.sleep(1)
+            assert made(env) == {}
+            assert left_files(env) == []
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("text", ["yes", "{}", '{"kubernetes": "new"}'])
+def test_an_annotation_that_cannot_be_read_is_refused(text: str) -> None:
+    async def main() -> None:
+        async with running("north", world=IMPORTS) as (env, _):
+            await apply_template(env, text)
+            obj = await until(env, lambda obj: condition(obj)[1] == "InvalidNodeSoftware")
+            assert made(env) == {}
+            assert "v1.34.1" in condition(obj)[2]
 
     run_virtual(main())
 
@@ -196,7 +243,14 @@ class DeleteTemplateStory(MakeTemplateStory):
         await world.close()
 
 
-@pytest.mark.parametrize("story", [MakeTemplateStory, DeleteTemplateStory])
+class BakeTemplateStory(MakeTemplateStory):
+    """Make a ProxmoxTemplate whose node software is baked, on one storage that all hosts share."""
+
+    async def act(self, world: TwoRegions) -> None:
+        await apply_template(world, SOFTWARE, **self.spec)
+
+
+@pytest.mark.parametrize("story", [MakeTemplateStory, DeleteTemplateStory, BakeTemplateStory])
 def test_a_kill_after_any_effect_leaves_no_second_template(story: type[MakeTemplateStory]) -> None:
     effects = crash_after_each_effect(story(), quiet_seconds=130)
     assert effects

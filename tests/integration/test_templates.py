@@ -7,9 +7,14 @@ from typing import Any
 
 import pytest
 
+from moxwell.bootstrap.node_software import NodeSoftware
 from moxwell.cli.template_source import opened_source
 from moxwell.controllers.infra.template_build.build import TemplateInUse
-from moxwell.controllers.infra.template_build.design import TemplateDesign, TemplateImage
+from moxwell.controllers.infra.template_build.design import (
+    Baking,
+    TemplateDesign,
+    TemplateImage,
+)
 from moxwell.controllers.infra.template_build.failures import (
     ChecksumMismatch,
     ImageUnavailable,
@@ -26,6 +31,7 @@ from moxwell.testing.template_region import (
     MAJORS,
     TEMPLATES,
     URL,
+    BuilderGuests,
     design_of,
     image_files,
     template_builder,
@@ -33,6 +39,7 @@ from moxwell.testing.template_region import (
     templates_of,
 )
 
+BAKING = Baking(NodeSoftware(kubernetes="v1.34.1"))
 CONTENT = qcow2_bytes(3 << 30)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 FULL = config_of(TemplateHardware(uefi=True, tpm="v2.0"))
@@ -201,12 +208,13 @@ def test_a_guest_of_another_owner_at_the_vmid_is_left_alone() -> None:
 @pytest.mark.parametrize("major", MAJORS)
 def test_the_documented_privileges_suffice(major: int) -> None:
     async def main() -> None:
-        stage = template_stage(major)
+        stage = template_stage(major, guests=BuilderGuests)
         async with template_builder(stage) as (builder, region):
             report = await preflight.check(region.reader, TEMPLATES)
             assert report.ok, str(report)
             await builder.build(design_of(hosts=("pve1",)))
             await builder.build(design_of(hosts=("pve1",), tags=("other",)))
+            await builder.build(design_of(hosts=("pve1",), baking=BAKING))
             await builder.remove(design_of())
         assert templates_of(stage) == {}
 
@@ -225,9 +233,9 @@ def test_every_documented_privilege_is_needed(major: int, lack: Need) -> None:
     rest = tuple(n for n in preflight.needs(major, TEMPLATES) if n != lack)
 
     async def main() -> None:
-        stage = template_stage(major, rest)
+        stage = template_stage(major, rest, BuilderGuests)
         async with template_builder(stage) as (builder, _), asyncio.timeout(600):
-            await builder.build(design_of(hosts=("pve1",)))
+            await builder.build(design_of(hosts=("pve1",), baking=BAKING))
             await builder.remove(design_of(hosts=("pve1",)))
 
     with pytest.raises((MoxwellError, TimeoutError)):

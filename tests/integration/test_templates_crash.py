@@ -1,6 +1,8 @@
 """Killed after each write of a build or a removal, the next run completes it and leaves nothing."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -33,13 +35,18 @@ class KillingTransport:
         return getattr(self._inner, name)
 
     async def request(self, method: str, path: str, params: Any = None, **more: Any) -> Any:
-        if method == "GET":
-            return await self._inner.request(method, path, params, **more)
+        send = partial(self._inner.request, method, path, params, **more)
+        return await send() if method == "GET" else await self._write(send)
+
+    async def upload(self, *args: Any, **more: Any) -> Any:
+        return await self._write(partial(self._inner.upload, *args, **more))
+
+    async def _write(self, send: Callable[[], Awaitable[Any]]) -> Any:
         self.writes += 1
         if self.writes < self._last:
-            return await self._inner.request(method, path, params, **more)
+            return await send()
         if self.writes == self._last and self._sent:
-            await self._inner.request(method, path, params, **more)
+            await send()
         raise Killed
 
 

@@ -21,7 +21,11 @@ from moxwell.cli.output import Output, show
 if TYPE_CHECKING:
     from moxwell.bootstrap.node_software import NodeSoftware
     from moxwell.controllers.infra.template_build.build import TemplateBuilder
-    from moxwell.controllers.infra.template_build.design import TemplateDesign, TemplateImage
+    from moxwell.controllers.infra.template_build.design import (
+        Baking,
+        TemplateDesign,
+        TemplateImage,
+    )
     from moxwell.pve.ownership import Mark
     from moxwell.pve.regions import Region, Regions
 
@@ -60,6 +64,17 @@ class _Options:
         bool,
         typer.Option("--install", help="Nodes install containerd, kubelet, kubeadm at first boot."),
     ] = False
+    bake: Annotated[
+        bool,
+        typer.Option("--bake", help="Install them once, in a builder guest, before conversion."),
+    ] = False
+    builder_address: Annotated[
+        str, typer.Option(help="Address of the builder guest, 192.0.2.10/24; default: DHCP.")
+    ] = ""
+    builder_gateway: Annotated[str, typer.Option(help="Gateway of the builder guest.")] = ""
+    builder_nameserver: Annotated[
+        list[str] | None, typer.Option(help="Name server of the builder; may be repeated.")
+    ] = None
     packages: Annotated[str, typer.Option(help="apt repository of kubelet and kubeadm.")] = ""
     packages_key: Annotated[str, typer.Option(help="URL of the key of that repository.")] = ""
     distribution_mirror: Annotated[
@@ -116,8 +131,8 @@ def build(options: _Options) -> None:
 @command(_Options)
 def import_(options: _Options) -> None:
     """
-    Make a template from an image file of this machine (also compressed: gz, xz, bz2), or from a
-    volume: STORAGE:import/FILE.
+    Make a template from an image file of this machine (also compressed: gz, xz, bz2, zst), or from
+    a volume: STORAGE:import/FILE.
     """
     from moxwell.cli.template_source import opened_source
 
@@ -146,7 +161,8 @@ def _design(options: _Options, image: "TemplateImage", os: str) -> "TemplateDesi
         storages=tuple(options.storage or ()),
         hardware=hardware.config_of(devices),
         tags=checked_tags([version, os, *(options.tag or ())]),
-        description=description_line(software) if software else "",
+        description=description_line(software) if software and not options.bake else "",
+        baking=_baking(options, software) if options.bake and software else None,
         pool=options.pool,
         hosts=tuple(options.host or ()),
     )
@@ -154,10 +170,19 @@ def _design(options: _Options, image: "TemplateImage", os: str) -> "TemplateDesi
     return design
 
 
+def _baking(options: _Options, software: "NodeSoftware") -> "Baking":
+    from moxwell.bootstrap.baking import BuilderNetwork
+    from moxwell.controllers.infra.template_build.design import Baking
+
+    servers = tuple(options.builder_nameserver or ())
+    network = BuilderNetwork(options.builder_address, options.builder_gateway, servers)
+    return Baking(software, network)
+
+
 def _software(options: _Options) -> "NodeSoftware | None":
     from moxwell.bootstrap.node_software import InvalidNodeSoftware, NodeSoftware
 
-    if not options.install:
+    if not options.install and not options.bake:
         return None
     pairs = [text.partition("=") for text in options.registry_mirror or ()]
     if any(not url for _, _, url in pairs):

@@ -106,6 +106,14 @@ NEEDS: tuple[Need, ...] = (
         "VM.Config.Memory", "VM.Config.Network", "VM.Config.Options",
     ),
     *_needs("templates", "/sdn/zones", "use bridges and vnets", "SDN.Use"),
+    *_needs(
+        "templates", "/vms", "run builder guests",
+        "VM.PowerMgmt", "VM.Config.CDROM", "VM.Config.Cloudinit",
+    ),
+    *_needs("templates", "/vms", "see that a builder is ready", "VM.Monitor", majors=(8,)),
+    *_needs(
+        "templates", "/vms", "see that a builder is ready", "VM.GuestAgent.FileRead", majors=(9,)
+    ),
     *_needs("snapshots", "/vms", "take snapshots", "VM.Audit", "VM.Snapshot"),
     *_needs("ha", "/", "register guests with HA", "Sys.Console", "Sys.Audit"),
     *_needs("pools", "/pool", "put guests into pools", "Pool.Allocate", "Pool.Audit"),

@@ -5,6 +5,7 @@ The client has only the documented role. Snapshots leave out what changes by its
 ids, tasks), so two of them are equal exactly if the step changed nothing.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ import msgspec
 from moxwell.lab.proxmox import chaos as mischief
 from moxwell.lab.proxmox.engine import Engine
 from moxwell.lab.proxmox.fault_injection import Fault
+from moxwell.lab.proxmox.guest import GuestOs
 from moxwell.lab.proxmox.state import SimAcl, SimRegion
 from moxwell.lab.proxmox.world import read_world
 from moxwell.pve import preflight
@@ -94,12 +96,15 @@ def grant(region: SimRegion, user: str, features: tuple[preflight.Feature, ...])
 class SimStage:
     """A simulated region and a client with the documented role."""
 
-    def __init__(self, version: str = "8.4.21") -> None:
+    def __init__(
+        self, version: str = "8.4.21", guests: Callable[[LoopClock], GuestOs] | None = None
+    ) -> None:
         self.clock = LoopClock()
         now = self.clock.now().timestamp()
         regions = read_world(world_text(version), "stage.yaml", now)
         grant(regions["r1"], "moxwell@pve", FEATURES)
-        self.engine = Engine(regions, self.clock)
+        self.guests = guests(self.clock) if guests is not None else None
+        self.engine = Engine(regions, self.clock, guest_os=self.guests)
         self.transport = SimTransport(self.engine, "r1", token=TOKEN)
         self.pve = PveWriter(self.transport)
         self.guest = GuestRef("r1", "pve1", 100, OURS)

@@ -18,6 +18,7 @@ from msgspec import structs
 from moxwell.api.capi.core import Machine
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.infra.template import LastApplied
+from moxwell.bootstrap import baking
 from moxwell.bootstrap.iso import read_iso
 from moxwell.clock import Clock
 from moxwell.controllers.infra.region_registry import RegionRegistry
@@ -81,8 +82,12 @@ class SimulatedGuests:
     async def agent(self, vm: GuestVm, command: str, args: dict[str, Any]) -> Any:
         if vm.name in self.without_agent:
             raise GuestAgentNotRunning
+        if args.get("file") == baking.RESULT and vm.name in self.failing:
+            return {"content": f"{baking.FAILED}\nno route to the mirror\n"}
         if "file" in command and not self.joined(vm.region, vm.vmid):
             raise PveException(500, f"Agent error: failed to open file '{SENTINEL}': No such file")
+        if args.get("file") == baking.RESULT:
+            return {"content": f"{baking.SEALED}\n"}
         if "file-open" in command:
             return 1
         if "file-read" in command:

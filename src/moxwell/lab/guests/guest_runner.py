@@ -37,7 +37,7 @@ from moxwell.lab.guests.join import NodeKubeconfig, StoredKubeconfig
 from moxwell.lab.guests.kubelet import NodeFacts, SimulatedKubelet
 from moxwell.lab.guests.shared_connections import GuestHandler, Proxy, SharedConnections
 from moxwell.lab.guests.static_pods import MirrorPods, static_pods
-from moxwell.lab.guests.userdata import KubeadmJoin, find_join, read_user_data
+from moxwell.lab.guests.userdata import KubeadmJoin, find_join, read_user_data, result_of_scripts
 from moxwell.task_group import LongLivedTasks
 
 SENTINEL = "/run/cluster-api/bootstrap-success.complete"
@@ -197,6 +197,9 @@ class GuestRunner:
         boot.system.files.update(user_data.files)
         join_config, init = find_join(user_data), find_init(user_data)
         persisted = PersistedGuest(config_drive=config_drive, files=user_data.files)
+        if result := result_of_scripts(user_data):
+            await self._clock.sleep(boot.vm.setup_seconds)
+            boot.system.files.update(result)
         if init is not None:
             persisted = await self._run_init(boot, config_drive, init, user_data.files)
         elif join_config is not None:

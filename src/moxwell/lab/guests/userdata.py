@@ -25,6 +25,8 @@ _JOIN = re.compile(r"kubeadm\s+join\b[^\n;&|]*--config[ =](\S+)")
 _SENTINEL = re.compile(r"/run/cluster-api/bootstrap-success\.complete")
 _ENVSUBST = re.compile(r"envsubst\s*<\s*(\S+)")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
+_RESULT = re.compile(r"^\s*echo (\S+) > (/run/\S+)$", re.MULTILINE)
+PER_BOOT = "/var/lib/cloud/scripts/per-boot/"
 ENVIRONMENT = "/etc/proxmox-env"
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 TAINTS: tuple[Mapping[str, Any], ...] = ({"key": CONTROL_PLANE, "effect": "NoSchedule"},)
@@ -64,6 +66,18 @@ def read_user_data(config_drive: ConfigDrive) -> ParsedUserData:
     if not text.startswith("#cloud-config"):
         raise Invalid("user-data is neither #cloud-config nor Ignition")
     return _cloud_config(text, config_drive)
+
+
+def result_of_scripts(user_data: ParsedUserData) -> dict[str, str]:
+    """
+    The file that a script at every boot writes when it succeeds; empty without such a script.
+
+    The guests of the lab install nothing: the first ``echo WORD > /run/FILE`` is its success.
+    """
+    if not any(path.startswith(PER_BOOT) for path in user_data.files):
+        return {}
+    found = (_RESULT.search(text) for text in user_data.files.values())
+    return {match[2]: f"{match[1]}\n" for match in found if match}
 
 
 def _render(text: str, config_drive: ConfigDrive) -> str:

@@ -9,12 +9,15 @@ import asyncio
 from collections.abc import Callable
 
 from moxwell.clock import Clock
+from moxwell.controllers.infra.template_build.bake import BakeFailed
 from moxwell.controllers.infra.template_build.design import TemplateDesign
 from moxwell.controllers.infra.template_build.failures import explained
+from moxwell.controllers.infra.template_build.observed import ObservedBuild
 from moxwell.controllers.infra.template_build.plan import (
     BuildMove,
     BuildPlan,
     plan_build,
+    plan_discard,
     plan_removal,
 )
 from moxwell.controllers.infra.template_build.see import observe
@@ -47,12 +50,20 @@ class TemplateBuilder:
         self._reported: set[str] = set()
 
     async def build(self, design: TemplateDesign) -> BuildPlan:
-        """Make the template on every host that needs it; returns the complete plan."""
-        return await self._repeat(design, removing=False)
+        """
+        Make the template on every host that needs it; returns the complete plan.
+
+        If a builder guest fails, what was made is removed; the log is in the error.
+        """
+        try:
+            return await self._repeat(design, plan_build)
+        except BakeFailed:
+            await self._repeat(design, plan_discard)
+            raise
 
     async def remove(self, design: TemplateDesign) -> BuildPlan:
         """Remove every copy and image file; ``TemplateInUse`` if linked clones need a copy."""
-        plan = await self._repeat(design, removing=True)
+        plan = await self._repeat(design, plan_removal)
         if plan.in_use:
             copies = "; ".join(
                 f"{c.vmid} on {c.host} is used by {', '.join(map(str, c.linked_clones))}"
@@ -61,13 +72,15 @@ class TemplateBuilder:
             raise TemplateInUse(f"template {copies}: delete these guests first")
         return plan
 
-    async def _repeat(self, design: TemplateDesign, *, removing: bool) -> BuildPlan:
+    async def _repeat(
+        self, design: TemplateDesign, decide: Callable[[TemplateDesign, ObservedBuild], BuildPlan]
+    ) -> BuildPlan:
         last: tuple[tuple[str, str], ...] = ()
         repeated = 0
         while True:
             await self._region.inventory.refresh()
-            seen = await observe(self._region, design, removing=removing)
-            plan = (plan_removal if removing else plan_build)(design, seen)
+            seen = await observe(self._region, design, removing=decide is not plan_build)
+            plan = decide(design, seen)
             if plan.done:
                 return plan
             moves = tuple((move.host, move.text) for move in plan.moves)

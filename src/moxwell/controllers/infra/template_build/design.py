@@ -15,6 +15,8 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from moxwell.bootstrap.baking import DHCP, BuilderNetwork, user_data
+from moxwell.bootstrap.node_software import NodeSoftware
 from moxwell.errors import Invalid
 from moxwell.pve.ownership import FAMILY_TAG, Mark, is_reserved_tag
 from moxwell.scheduling.vmids import VmidRange
@@ -24,6 +26,7 @@ TEMPLATE_VMIDS = VmidRange(9_000, 9_999)
 FORMATS = ("qcow2", "raw", "vmdk")
 COMPRESSIONS = ("gz", "xz", "bz2", "zst", "lzo", "zip")
 _REVISION = re.compile(r"^\s*moxwell-template=(\w+)/(\d{1,10})\s*$", re.MULTILINE)
+_SEALED = re.compile(r"^\s*moxwell-sealed=1\s*$", re.MULTILINE)
 _NAME = re.compile(r"(?!.{64})[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9-]*[A-Za-z0-9])*")
 _TAG = re.compile(r"[a-z0-9_][a-z0-9_+.-]*")
 _LENGTHS = {"md5": 32, "sha1": 40, "sha224": 56, "sha256": 64, "sha384": 96, "sha512": 128}
@@ -108,6 +111,19 @@ class TemplateImage:
 
 
 @dataclass(frozen=True, slots=True)
+class Baking:
+    """The node software that a builder guest installs before it becomes the template."""
+
+    software: NodeSoftware = field(hash=False)
+    network: BuilderNetwork = DHCP
+
+    def check(self) -> None:
+        """Refuse settings that the builder cannot use."""
+        self.software.check()
+        self.network.check()
+
+
+@dataclass(frozen=True, slots=True)
 class TemplateDesign:
     """A template as it should be on each host that needs a copy."""
 
@@ -121,6 +137,7 @@ class TemplateDesign:
     pool: str = ""
     hosts: tuple[str, ...] = ()  # empty: all
     vmids: VmidRange = TEMPLATE_VMIDS
+    baking: Baking | None = None  # None: the image becomes the template as it is
 
     def check(self) -> None:
         """Refuse a name or an image that Proxmox does not accept."""
@@ -129,12 +146,18 @@ class TemplateDesign:
                 f"{self.name!r} is no name of a guest: letters, digits, '-' and '.', at most 63"
             )
         self.image.check()
+        if self.baking is not None:
+            self.baking.check()
 
     @property
     def revision(self) -> str:
         """A hash of what requires a new template."""
         fixed = sorted((key, self.hardware.get(key, "")) for key in _IN_REVISION)
-        parts = (self.image.identity, self.storages, fixed, "cloudinit" in self.drives)
+        parts: tuple[object, ...] = (
+            self.image.identity, self.storages, fixed, "cloudinit" in self.drives
+        )  # fmt: skip
+        if self.baking is not None:
+            parts = (*parts, user_data(self.baking.software))
         return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:12]
 
     @property
@@ -150,9 +173,10 @@ class TemplateDesign:
         bound = f"-{self.mark.cluster_key}" if self.mark.cluster else ""
         return f"{stem}-{digest}-{self.mark.key}{bound}.{self.image.format}"
 
-    def text(self, vmid: int) -> str:
+    def text(self, vmid: int, *, sealed: bool = False) -> str:
         """The description without the mark; the VMID tells a copy from a clone made by hand."""
         line = f"moxwell-template={self.revision}/{vmid}"
+        line += "\n\nmoxwell-sealed=1" if sealed else ""
         return f"{self.description}\n\n{line}" if self.description else line
 
     @property
@@ -174,6 +198,11 @@ def revision_in(description: str, vmid: int) -> str:
     """
     found = _REVISION.search(description)
     return found[1] if found and int(found[2]) == vmid else ""
+
+
+def is_sealed(description: str) -> bool:
+    """Whether the builder of this description has installed everything and was sealed."""
+    return _SEALED.search(description) is not None
 
 
 def checked_tags(tags: Iterable[str]) -> tuple[str, ...]:

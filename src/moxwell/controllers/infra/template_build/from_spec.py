@@ -1,12 +1,16 @@
 """Translates a ProxmoxTemplate to the template that is built. Pure."""
 
+import msgspec
+
 from moxwell.api.karpenter.proxmox_templates import (
     ProxmoxTemplate,
     ProxmoxTemplateSpec,
     TemplateNetwork,
     TemplatePciDevice,
 )
+from moxwell.bootstrap.node_software import InvalidNodeSoftware, NodeSoftware
 from moxwell.controllers.infra.template_build.design import (
+    Baking,
     TemplateDesign,
     TemplateImage,
     checked_tags,
@@ -18,6 +22,8 @@ from moxwell.controllers.infra.template_build.hardware import (
 )
 from moxwell.pve import property_strings
 from moxwell.pve.ownership import Mark
+
+BAKE = "moxwell.dev/bake"  # annotation: the node software that a builder guest installs
 
 
 def design_of_object(obj: ProxmoxTemplate) -> TemplateDesign:
@@ -39,7 +45,21 @@ def design_of_object(obj: ProxmoxTemplate) -> TemplateDesign:
         tags=checked_tags(spec.tags),
         description=spec.description or "",
         pool=spec.resource_pool or "",
+        baking=baking_of(obj),
     )
+
+
+def baking_of(obj: ProxmoxTemplate) -> Baking | None:
+    """The node software in the annotation; None: the image becomes the template as it is."""
+    text = (obj.metadata.annotations or {}).get(BAKE)
+    if not text:
+        return None
+    try:
+        return Baking(msgspec.json.decode(text, type=NodeSoftware))
+    except msgspec.MsgspecError as error:
+        raise InvalidNodeSoftware(
+            f'the annotation {BAKE} must be JSON such as {{"kubernetes": "v1.34.1"}}: {error}'
+        ) from error
 
 
 def hardware_of(spec: ProxmoxTemplateSpec) -> TemplateHardware:

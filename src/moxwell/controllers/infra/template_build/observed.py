@@ -17,6 +17,8 @@ class TemplateCopy:
     config: GuestConfig = field(compare=False)
     running: bool = False
     linked_clones: tuple[int, ...] = ()  # VMIDs
+    uptime_seconds: int = 0
+    result: str = ""  # of a builder that runs, see moxwell.bootstrap.baking
 
     @property
     def finished(self) -> bool:
@@ -51,5 +53,6 @@ class ObservedBuild:
     storages: Mapping[tuple[str, str], ObservedStorage] = field(default_factory=dict)
     copies: tuple[TemplateCopy, ...] = ()
     images: tuple[ImageFile, ...] = ()  # those of the owner, and the source if it is a volume
+    isos: tuple[ImageFile, ...] = ()  # bootstrap ISOs of builders of the owner
     vmids: Mapping[str, VmidState] = field(default_factory=dict)  # by host
     busy: frozenset[str] = frozenset()  # hosts on which a task of this build runs

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from moxwell.controllers.infra.template_build import hardware
-from moxwell.controllers.infra.template_build.design import TemplateDesign
+from moxwell.controllers.infra.template_build.bake import plan_bake
+from moxwell.controllers.infra.template_build.design import TemplateDesign, is_sealed
 from moxwell.controllers.infra.template_build.observed import ObservedBuild, TemplateCopy
 from moxwell.controllers.infra.template_build.targets import CopyTarget, copy_targets
 from moxwell.errors import Denied
@@ -24,6 +25,7 @@ from moxwell.pve.steps import (
     GuestRef,
     MakeTemplate,
     Step,
+    Stop,
     StorageOnHost,
     UploadImage,
 )
@@ -78,6 +80,11 @@ def plan_build(design: TemplateDesign, seen: ObservedBuild) -> BuildPlan:
     if moves or waiting:
         return BuildPlan(tuple(moves.values()), tuple(waiting), tuple(complete))
     return _clean_up(design, seen, tuple(complete))
+
+
+def plan_discard(design: TemplateDesign, seen: ObservedBuild) -> BuildPlan:
+    """The moves that remove what a failed build has made, but no template."""
+    return _clean_up(design, seen, tuple(c for c in seen.copies if c.config.template))
 
 
 def plan_removal(design: TemplateDesign, seen: ObservedBuild) -> BuildPlan:
@@ -144,6 +151,10 @@ def _finish(
     guest = _guest(design, seen, copy)
     if copy.config.lock:
         return f"{copy.host}: guest {copy.vmid} is locked ({copy.config.lock})"
+    if design.baking is not None and not copy.config.template:
+        step, text = plan_bake(design, design.baking, seen, copy, guest)
+        if step is not None or text:
+            return BuildMove(copy.host, step, text) if step is not None else text
     update = _update(design, guest, copy)
     if update is not None:
         return BuildMove(copy.host, update, f"updating template {copy.vmid}")
@@ -160,7 +171,9 @@ def _update(design: TemplateDesign, guest: GuestRef, copy: TemplateCopy) -> Conf
         **wanted,
         "name": design.name,
         "tags": design.all_tags,
-        "description": design.mark.describe(design.text(copy.vmid)),
+        "description": design.mark.describe(
+            design.text(copy.vmid, sealed=is_sealed(copy.config.description))
+        ),
     }
     step = Configure(guest, changes=changes, delete=extra)
     return step if step.is_needed(copy.config) else None
@@ -202,6 +215,8 @@ def _create(
     design: TemplateDesign, seen: ObservedBuild, target: CopyTarget, vmid: int, volid: str
 ) -> BuildMove:
     config = hardware.create_config(design.hardware, target.disks.name, volid)
+    if design.baking is not None:  # only one drive may have the label of cloud-init
+        config.pop(hardware.CLOUD_INIT, None)
     if design.pool:
         config["pool"] = design.pool
     step = CreateGuest(
@@ -230,7 +245,7 @@ def _clean_up(
 
 def _image_deletions(design: TemplateDesign, seen: ObservedBuild) -> Iterable[BuildMove]:
     known: set[tuple[str, str]] = set()
-    for file in seen.images:
+    for file in (*seen.images, *seen.isos):
         storage = seen.storages.get((file.host, file.storage))
         place = (file.volid, "" if storage and storage.shared else file.host)
         if file.volid == design.image.volume or place in known:
@@ -249,6 +264,10 @@ def _destructions(
             continue
         if copy.linked_clones:
             in_use.append(copy)
+            continue
+        if copy.running:
+            stop = Stop(_guest(design, seen, copy))
+            yield BuildMove(copy.host, stop, f"stopping guest {copy.vmid}")
             continue
         step = Destroy(_guest(design, seen, copy), unreferenced_disks=True)
         yield BuildMove(copy.host, step, f"deleting template {copy.vmid}")

@@ -3,17 +3,23 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import islice
 
+from moxwell.bootstrap.baking import RESULT
 from moxwell.controllers.infra.template_build import hardware
-from moxwell.controllers.infra.template_build.design import TemplateDesign, revision_in
+from moxwell.controllers.infra.template_build.design import (
+    TemplateDesign,
+    is_sealed,
+    revision_in,
+)
 from moxwell.controllers.infra.template_build.observed import (
     ImageFile,
     ObservedBuild,
     TemplateCopy,
     VmidState,
 )
-from moxwell.controllers.infra.template_build.targets import IMAGES, IMPORT
+from moxwell.controllers.infra.template_build.targets import IMAGES, IMPORT, ISO
 from moxwell.pve import errors, ownership, property_strings
 from moxwell.pve.effects import file_name
 from moxwell.pve.guests import GuestConfig
@@ -39,12 +45,15 @@ async def observe(region: Region, design: TemplateDesign, *, removing: bool) -> 
         elif state is not None:
             vmids[host] = state
     images = await _images(region, design, storages)
+    isos = await _isos(region, design, storages) if removing or design.baking else ()
+    if design.baking is not None and not removing:
+        copies = [await _with_result(region, copy) for copy in copies]
     if removing or _has_others(design, copies):
         copies = [await _with_clones(region, copy) for copy in copies]
     unfinished = {copy.host for copy in copies if not copy.finished}
     watched = {h for h in online if online[h]} if removing else {*incomplete, *unfinished}
     busy, vmids = await _busy(region, design, watched, copies, vmids)
-    return ObservedBuild(region.name, online, storages, tuple(copies), images, vmids, busy)
+    return ObservedBuild(region.name, online, storages, tuple(copies), images, isos, vmids, busy)
 
 
 def _incomplete_hosts(
@@ -88,7 +97,8 @@ async def _guest_at(
         return config
     known = region.inventory.find(vmid)
     running = known is not None and known.has_process
-    return TemplateCopy(vmid, host, revision, config, running)
+    uptime = known.uptime_seconds if known is not None else 0
+    return TemplateCopy(vmid, host, revision, config, running, uptime_seconds=uptime)
 
 
 async def _vmid_state(
@@ -151,6 +161,35 @@ async def _image_volids(
     )
 
 
+async def _isos(
+    region: Region, design: TemplateDesign, storages: Mapping[tuple[str, str], ObservedStorage]
+) -> tuple[ImageFile, ...]:
+    """The bootstrap ISOs of the owner's builders, for each host that can read them."""
+    listed: dict[tuple[str, str], tuple[str, ...]] = {}
+    found = []
+    for (host, name), storage in sorted(storages.items()):
+        if not storage.available or ISO not in storage.content:
+            continue
+        place = (name, "" if storage.shared else host)
+        if place not in listed:
+            rows = await region.reader.storage.content(host, name, content=ISO)
+            ours = re.compile(rf"moxwell-bake-\d+-{design.mark.key}\.iso$")
+            listed[place] = tuple(row.volid for row in rows if ours.search(row.volid))
+        found += [ImageFile(host, name, volid) for volid in listed[place]]
+    return tuple(found)
+
+
+async def _with_result(region: Region, copy: TemplateCopy) -> TemplateCopy:
+    """The copy with what its builder reports; empty while it is busy or has no agent yet."""
+    if copy.config.template or not copy.running or is_sealed(copy.config.description):
+        return copy
+    try:
+        found = await region.reader.agent.read_file(copy.host, copy.vmid, RESULT)
+    except (errors.AgentNotRunning, errors.InvalidParameter, errors.UnknownPveError):
+        return copy
+    return replace(copy, result=found.content)
+
+
 async def _with_clones(region: Region, copy: TemplateCopy) -> TemplateCopy:
     """The copy with the guests whose disks are linked to its disk."""
     volume = property_strings.volume(copy.config.get(hardware.DISK))
@@ -164,7 +203,7 @@ async def _with_clones(region: Region, copy: TemplateCopy) -> TemplateCopy:
         if row.vmid and row.vmid != copy.vmid and _is_linked(base, row.volid, row.parent or "")
     }
     linked = tuple(sorted(clones))
-    return TemplateCopy(copy.vmid, copy.host, copy.revision, copy.config, copy.running, linked)
+    return replace(copy, linked_clones=linked)
 
 
 def _is_linked(base: str, volid: str, parent: str) -> bool:

@@ -7,7 +7,7 @@ from moxwell.controllers.infra.template_build.observed import ObservedBuild
 from moxwell.errors import Missing
 from moxwell.pve.model import ObservedStorage
 
-IMPORT, IMAGES = "import", "images"
+IMPORT, IMAGES, ISO = "import", "images", "iso"
 
 
 class TemplateStorageMissing(Missing):
@@ -54,6 +54,17 @@ def copy_targets(design: TemplateDesign, seen: ObservedBuild) -> tuple[CopyTarge
     if not found:
         raise TemplateStorageMissing(_why_none(hosts, design, seen))
     return tuple(sorted(found.values(), key=lambda target: target.host))
+
+
+def iso_storage(host: str, seen: ObservedBuild) -> ObservedStorage:
+    """The storage for the bootstrap ISO of a builder; raises if the host has none."""
+    found = _storage(host, ISO, (), seen)
+    if found is None:
+        raise TemplateStorageMissing(
+            f"no active storage on {host} accepts ISO images, which a builder guest needs: add the "
+            "content type with `pvesm set STORAGE --content …,iso`"
+        )
+    return found
 
 
 def _hosts(design: TemplateDesign, seen: ObservedBuild) -> list[str]:
