@@ -99,6 +99,9 @@ def complaint(mine: Instance, command: str, word: str) -> subprocess.CompletedPr
 def test_a_cluster_on_ones_own_proxmox_with_the_documented_role(own: Own, mine: Instance) -> None:
     said = mine.run("up", "--config", own.config())
     assert "This is a lab" not in said.stdout
+    hundred = mine.run("cluster", "create", "large", "--nodes", "1000", check=False)
+    assert hundred.returncode == 1
+    assert "there is room for" in hundred.stderr
     mine.run("cluster", "create", "real", "--nodes", "2")
     rows = json.loads(mine.run("cluster", "list", "-o", "json").stdout)
     assert [(r["cluster"], r["nodes"], r["regions"]) for r in rows] == [
@@ -113,7 +116,9 @@ def test_a_cluster_on_ones_own_proxmox_with_the_documented_role(own: Own, mine: 
 
 def test_a_token_that_is_refused_and_then_mended(own: Own, mine: Instance) -> None:
     wrong = "00000000-1111-4222-8333-444455556666"
-    assert mine.run("up", "--config", own.config(wrong, "wrong.yaml")).returncode == 0
+    refused = mine.run("up", "--config", own.config(wrong, "wrong.yaml"), check=False)
+    assert refused.returncode == 1  # it runs, but no cluster can be made
+    assert "login is refused" in refused.stderr
     told = eventually(lambda: complaint(mine, "doctor", "login is refused"), "doctor complains")
     assert "frankfurt" in told.stdout
     assert "Authentication failed" in told.stdout
@@ -128,7 +133,7 @@ def test_a_clock_that_nobody_set(mine: Instance, tmp_path: Path) -> None:
     folder = tmp_path / "skewed"
     folder.mkdir()
     with proxmox(folder, shift=600) as skewed:
-        mine.run("up", "--config", skewed.config())
+        assert mine.run("up", "--config", skewed.config(), check=False).returncode == 1
         told = eventually(lambda: complaint(mine, "verify", "s ahead of ours"), "verify complains")
         assert "timedatectl set-ntp true" in told.stdout
         mine.run("down")

@@ -31,20 +31,20 @@ MAY: dict[str, set[str]] = {
     "pve": set(),
     "kube": {"api"},
     "runtime": {"api", "kube"},
-    "controllers": {"api", "scheduling", "bootstrap", "pve", "kube", "runtime"},
+    "preflight": {"api", "scheduling", "pve"},
+    "controllers": {"api", "scheduling", "bootstrap", "pve", "kube", "runtime", "preflight"},
     "csi": {"api", "scheduling", "bootstrap", "pve", "kube", "runtime"},
     # pve: the feed joins the inventory (read-only types) with the objects; csi: volume handles;
     # verify and plan: the daemon serves them as actions of the dashboard
-    # onboarding: the checks of a region
     "web": {"api", "scheduling", "kube", "runtime", "controllers", "plan", "verify", "pve", "csi"}
-    | {"onboarding"},
+    | {"preflight"},
     "plan": {"api", "scheduling", "bootstrap", "kube", "runtime", "controllers", "pve"},
     # csi: names and labels of volumes; pve: verify reads both sides and compares them
     "verify": {"api", "scheduling", "bootstrap", "kube", "runtime", "controllers", "pve", "csi"},
     "embedded": {"api", "kube", "runtime", "scheduling", "bootstrap"},
     "lab": {"kube", "api", "bootstrap"},
     "agent": set(),
-    "onboarding": {"pve"},
+    "onboarding": {"pve", "preflight"},
 }
 LEAVES = {"errors", "clock", "pki", "atomic_file", "config_file", "task_group", "json_lines"}
 ONLY_ERRORS = LEAVES - {"errors", "clock"}

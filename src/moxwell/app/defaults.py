@@ -46,6 +46,7 @@ def defaults(regions: Regions, *, lab: bool, version: str = "") -> Defaults:
             pool=_pool_name(name) if lab else "",
             dns=(f"10.{20 + 10 * number}.4.1",) if lab else (),
             zones=regions[name].config.zones,
+            resource_pool=regions[name].config.pool,
         )
         for number, name in enumerate(sorted(regions))
     ]

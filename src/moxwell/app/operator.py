@@ -180,11 +180,16 @@ class _Operator:
 
     def add_tenancy(self) -> None:
         from moxwell.controllers.tenancy.cluster.controller import TenantClusterReconciler
+        from moxwell.controllers.tenancy.cluster.preflight import ClusterPreflight
         from moxwell.controllers.tenancy.tenant.controller import TenantReconciler
+        from moxwell.preflight.service import Preflight
 
         manager, kube = self.runtime.manager, self.runtime.kube
         clusters = TenantClusterReconciler(
-            kube, lambda: defaults.defaults(self.regions, lab=False), caches=manager.caches
+            kube,
+            lambda: defaults.defaults(self.regions, lab=False),
+            caches=manager.caches,
+            preflight=ClusterPreflight(Preflight(self.regions, self.clock)),
         )
         manager.add(Controller(name="tenancy.cluster", reconciler=clusters))
         spaces = TenantReconciler(kube, self.regions)

@@ -37,6 +37,7 @@ from moxwell.controllers.infra.setup import Infra, add_infra
 from moxwell.controllers.karpenter.proxmox.setup import management_side
 from moxwell.controllers.tenancy.cluster.controller import TenantClusterReconciler
 from moxwell.controllers.tenancy.cluster.defaults import Defaults
+from moxwell.controllers.tenancy.cluster.preflight import ClusterPreflight
 from moxwell.controllers.tenancy.tenant.controller import TenantReconciler
 from moxwell.csi.journal import MemoryJournal
 from moxwell.csi.static_volumes import parse_by_cluster
@@ -56,6 +57,8 @@ from moxwell.kube.transport import KubeTransport
 from moxwell.pki.folder import CertificateAuthority
 from moxwell.plan.manifest_plan import ManifestPlanner
 from moxwell.plan.placement import PlacementPreview
+from moxwell.preflight import probe
+from moxwell.preflight.service import Preflight
 from moxwell.pve import config
 from moxwell.pve.audit import FileAudit
 from moxwell.pve.config import RegionConfig
@@ -122,11 +125,16 @@ class Instance:
         planes = await _open_control_planes(state, clock, options, regions, autoscaler)
         policy = InfraPolicy.parse(_config_text(options))
         infra = add_infra(runtime, clock, regions, held, registry=known, policy=policy)
-        planner = _add_tenancy(runtime, defaults, regions, infra)
+        preflight = Preflight(regions, clock, probe.answers)
+        checks = ClusterPreflight(preflight, _control_plane_addresses(options))
+        planner, clusters = _add_tenancy(runtime, defaults, regions, infra, checks)
         _add_cluster_api(runtime, clock, planes)
         change_log = ChangeLog(clock.now())
         feed = _feed(state, clock, regions, runtime, planes, mode=_mode(lab))
-        served = actions.make(runtime.kube, infra, regions, planner, clock=clock)
+        served = actions.make(
+            runtime.kube, infra, regions, planner,
+            clock=clock, preflight=preflight, check_cluster=clusters.check,
+        )  # fmt: skip
         served["verify"] = verify_action(runtime.kube, regions, clock)
         served["explain-pod"] = autoscaler.explain
         dashboard = await _serve_dashboard(stack, state, change_log, served)
@@ -295,15 +303,28 @@ async def _serve_dashboard(
 
 
 def _add_tenancy(
-    runtime: Runtime, defaults: Callable[[], Defaults], regions: Regions, infra: Infra
-) -> ManifestPlanner:
+    runtime: Runtime,
+    defaults: Callable[[], Defaults],
+    regions: Regions,
+    infra: Infra,
+    checks: ClusterPreflight,
+) -> tuple[ManifestPlanner, TenantClusterReconciler]:
     """Add the controllers of tenants; returns the planner, which uses the same reconciler."""
     kube, manager = runtime.kube, runtime.manager
-    clusters = TenantClusterReconciler(kube, defaults, caches=manager.caches)
+    clusters = TenantClusterReconciler(kube, defaults, caches=manager.caches, preflight=checks)
     manager.add(Controller(name="tenancy.cluster", reconciler=clusters))
     tenants = TenantReconciler(kube, regions)
     manager.add(Controller(name="tenancy.tenant", reconciler=tenants))
-    return ManifestPlanner(kube, clusters, lambda: PlacementPreview(kube, infra.explainer, regions))
+    planner = ManifestPlanner(
+        kube, clusters, lambda: PlacementPreview(kube, infra.explainer, regions)
+    )
+    return planner, clusters
+
+
+def _control_plane_addresses(options: LaunchOptions) -> tuple[str, ...]:
+    """The addresses that control planes listen on; nodes must not get them."""
+    found = control_plane_addresses.parse(_config_text(options))
+    return () if found.is_local() else (found.address,)
 
 
 def _add_cluster_api(runtime: Runtime, clock: Clock, planes: HostedControlPlanes) -> None:

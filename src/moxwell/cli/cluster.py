@@ -11,7 +11,15 @@ from moxwell.api.capi.machinesets import MachineDeployment
 from moxwell.api.cozystack import Kubernetes, NodeGroup
 from moxwell.api.kinds import Resource
 from moxwell.atomic_file import write_private
-from moxwell.cli import cluster_rows, connect, demo, kubeconfig_file, plan, waiting
+from moxwell.cli import (
+    cluster_rows,
+    connect,
+    demo,
+    kubeconfig_file,
+    plan,
+    preflight,
+    waiting,
+)
 from moxwell.cli.connect import DEFAULT_NAME, Format, Name, Namespace
 from moxwell.cli.output import Output, Progress, count, show
 from moxwell.cli.waiting import WAIT_SECONDS, Timeout, Wait
@@ -43,18 +51,20 @@ def create(
     timeout: Timeout = WAIT_SECONDS,
     planned: plan.Only = False,
     output: Format = Output.TABLE,
+    skip_checks: preflight.Skip = False,
 ) -> None:
     """Create a cluster."""
     _check_new(size, version)
     spec: Json = {"nodeGroups": [{"name": "md0", "replicas": nodes, "instanceType": size}]}
     if regions:
         spec["regions"] = split(regions)
-    if version:
-        spec["version"] = version
+    spec |= {"version": version} if version else {}
     body = demo.manifest(cluster, namespace, nodes, **spec)
     if planned:
         plan.show_plan(plan.request_plan(name, [body]), output)
         return
+    if not skip_checks:
+        preflight.refuse(name, body)
 
     async def run() -> None:
         async with connect.kube(name) as kube:

@@ -189,11 +189,12 @@ def _hosts(name: str, namespace: str, called: str) -> list[Row]:
     ]
 
 
-def ask(name: str, action: str, seconds: int = 30, **query: str) -> Any:
-    """The answer of one of the daemon's dashboard actions."""
+def ask(name: str, action: str, seconds: int = 30, body: bytes | None = None, **query: str) -> Any:
+    """The answer of one of the daemon's dashboard actions; with a body it is a POST."""
     info, key = connect.info(name), connect.state(name).dashboard_key.read_text()
     url = f"{info.dashboard}/api/do/{action}?{urllib.parse.urlencode(query)}"
-    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {key}"})
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+    request = urllib.request.Request(url, data=body, headers=headers)
     try:
         with urllib.request.urlopen(request, timeout=seconds) as answer:
             return msgspec.json.decode(answer.read())

@@ -1,13 +1,17 @@
-"""``moxwell init``: connects Moxwell with a Proxmox cluster and writes the configuration."""
+"""``moxwell init``: connects Moxwell with Proxmox clusters and writes the configuration."""
 
 import asyncio
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from moxwell.cli.dataclass_options import command
+
 if TYPE_CHECKING:
+    from moxwell.onboarding.access_plan import AccessRequest
     from moxwell.onboarding.certificate import ServerCertificate
 
 PASSWORD = "MOXWELL_ADMIN_PASSWORD"
@@ -17,46 +21,88 @@ ADDRESS = (
 )
 
 
-def init(
-    url: Annotated[str, typer.Option(help="URL of a Proxmox host: https://pve1:8006.")] = "",
-    region: Annotated[str, typer.Option(help="Name of this Proxmox cluster.")] = "",
-    config: Annotated[Path, typer.Option(help="Configuration file.")] = Path("moxwell.yaml"),
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InitFlags:
+    """The flags of ``moxwell init``."""
+
+    url: Annotated[str, typer.Option(help="URL of a Proxmox host: https://pve1:8006.")] = ""
+    region: Annotated[str, typer.Option(help="Name of this Proxmox cluster.")] = ""
+    config: Annotated[Path, typer.Option(help="Configuration file.")] = Path("moxwell.yaml")
     admin: Annotated[
         str, typer.Option(help=f"Administrator who logs in once; ${PASSWORD} or a prompt.")
-    ] = "root@pam",
-    user: Annotated[str, typer.Option(help="User that Moxwell gets.")] = "moxwell@pve",
-    token: Annotated[str, typer.Option(help="Name of its API token.")] = "moxwell",
-    pool: Annotated[str, typer.Option(help="Limit Moxwell to the guests of this pool.")] = "",
+    ] = "root@pam"
+    user: Annotated[str, typer.Option(help="User that Moxwell gets.")] = "moxwell@pve"
+    token: Annotated[str, typer.Option(help="Name of its API token.")] = "moxwell"
+    pool: Annotated[str, typer.Option(help="Limit Moxwell to the guests of this pool.")] = ""
     feature: Annotated[
         list[str] | None, typer.Option(help="What the token is for; may be repeated.")
-    ] = None,
-    fingerprint: Annotated[str, typer.Option(help="SHA-256 of the certificate to accept.")] = "",
+    ] = None
+    fingerprint: Annotated[str, typer.Option(help="SHA-256 of the certificate to accept.")] = ""
     print_commands: Annotated[
         bool, typer.Option("--print", help="Print the pveum commands and change nothing.")
-    ] = False,
-    address: Annotated[str, typer.Option(help=ADDRESS)] = "",
-    release: Annotated[int, typer.Option(help="Major release of Proxmox VE, for --print.")] = 9,
-) -> None:
-    """Connect a Proxmox cluster: create role, user and token, and write the configuration."""
+    ] = False
+    address: Annotated[str, typer.Option(help=ADDRESS)] = ""
+    release: Annotated[int, typer.Option(help="Major release of Proxmox VE, for --print.")] = 9
+
+    def request(self) -> "AccessRequest":
+        """The access that is wanted; names that Proxmox refuses are refused."""
+        from moxwell.onboarding import access_plan
+
+        features = access_plan.chosen_features(self.feature)
+        found = access_plan.AccessRequest(self.release, self.user, self.token, features, self.pool)
+        found.check()
+        return found
+
+
+@command(InitFlags)
+def init(flags: InitFlags) -> None:
+    """Connect Proxmox clusters: create role, user and token, write the configuration, check."""
+    from moxwell.onboarding import access_plan
+
+    request = flags.request()
+    if flags.print_commands:
+        typer.echo("\n".join(access_plan.commands(request)))
+        return
+    _connect(flags, request, flags.url, flags.region)
+    while not flags.url and typer.confirm("Connect another Proxmox cluster?"):
+        _connect(flags, request, "", "")
+    typer.echo(f"Next: moxwell up --config {flags.config}")
+
+
+def _connect(flags: InitFlags, request: "AccessRequest", url: str, region: str) -> None:
+    """Connect one Proxmox cluster; the password of its administrator is kept nowhere."""
     from moxwell.clock import SystemClock
-    from moxwell.onboarding import access_plan, certificate
+    from moxwell.onboarding import certificate
     from moxwell.onboarding.connect import AdminLogin, connect
     from moxwell.pve.values import SecretValue
 
-    features = access_plan.chosen_features(feature)
-    request = access_plan.AccessRequest(release, user, token, features, pool)
-    request.check()
-    if print_commands:
-        typer.echo("\n".join(access_plan.commands(request)))
-        return
     url = certificate.normalized_url(url or typer.prompt("URL of a Proxmox host"))
     region = region or typer.prompt("Name of this Proxmox cluster", default="proxmox")
-    pinned = _confirmed(asyncio.run(certificate.fetch_certificate(url)), fingerprint)
-    password = os.environ.get(PASSWORD) or typer.prompt(f"Password of {admin}", hide_input=True)
-    login = AdminLogin(region, url, admin, SecretValue(password), pinned)
-    asyncio.run(connect(login, request, config, SystemClock(), typer.echo))
-    _set_address(config, url, address)
-    typer.echo(f"Region {region} is in {config}. Next: moxwell up --config {config}")
+    pinned = _confirmed(asyncio.run(certificate.fetch_certificate(url)), flags.fingerprint)
+    question = f"Password of {flags.admin}"
+    password = os.environ.get(PASSWORD) or typer.prompt(question, hide_input=True)
+    login = AdminLogin(region, url, flags.admin, SecretValue(password), pinned)
+    asyncio.run(connect(login, request, flags.config, SystemClock(), typer.echo))
+    _set_address(flags.config, url, flags.address)
+    typer.echo(f"Region {region} is in {flags.config}.")
+    _check(flags.config, region, request)
+
+
+def _check(config: Path, region: str, request: "AccessRequest") -> None:
+    """Print the checks of the region with its new token."""
+    from moxwell.cli.output import Progress
+    from moxwell.cli.preflight import show_checks
+    from moxwell.clock import SystemClock
+    from moxwell.onboarding.connect import check_configured
+    from moxwell.preflight import probe
+    from moxwell.preflight.outcome import could_make_cluster
+
+    checks = asyncio.run(
+        check_configured(config, region, request.features, SystemClock(), probe.answers)
+    )
+    show_checks(checks, Progress())
+    if not could_make_cluster(checks):
+        typer.echo(f"Region {region} cannot have a cluster yet: correct what failed above.")
 
 
 def _set_address(config: Path, url: str, address: str) -> None:

@@ -114,6 +114,7 @@ def up(flags: UpFlags) -> None:
         progress.stop()
     context = _add_demo_context(flags.name) if demo and flags.kubeconfig else ""
     _print_next_steps(flags.name, demo, context)
+    _check_regions(flags.name)
 
 
 def _add_demo_context(name: str) -> str:
@@ -128,6 +129,17 @@ def _add_demo_context(name: str) -> str:
         typer.echo(f"{path} is unchanged: {error}", err=True)
         return ""
     return context
+
+
+def _check_regions(name: str) -> None:
+    """Print what regions lack; exit with 1 if no cluster can be made in one of them."""
+    from moxwell.cli import preflight
+
+    if connect.info(name).mode == "lab":
+        return
+    if not preflight.show_regions(name, Progress()):
+        typer.echo("Not ready for a cluster yet: correct what failed, then run this again.")
+        raise typer.Exit(1)
 
 
 def _start_and_wait(options: LaunchOptions, flags: UpFlags, progress: Progress) -> bool:

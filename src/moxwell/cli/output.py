@@ -116,6 +116,13 @@ class Progress:
         self.stop()
         self._console.print(Text.assemble(("!", "yellow"), " ", sentence))
 
+    def fail(self, sentence: str) -> None:
+        """Print a failure that somebody must correct."""
+        from rich.text import Text
+
+        self.stop()
+        self._console.print(Text.assemble(("✗", "red"), " ", sentence))
+
     def stop(self) -> None:
         """Remove the changing line."""
         if self._status is not None:

@@ -9,12 +9,15 @@ from moxwell.onboarding.access_plan import (
     AccessRequest,
     ExistingAccess,
     acl_path,
+    all_roles,
     plan_access,
+    propagates,
     role_name,
     wanted_roles,
 )
 from moxwell.pve.client import PveReader, PveWriter
 from moxwell.pve.effects import Effects, Owned
+from moxwell.pve.tenant_access import TENANT_GROUP, TENANT_USER
 from moxwell.pve.transport import Transport
 from moxwell.pve.values import SecretValue
 
@@ -34,6 +37,7 @@ async def see_access(pve: PveReader, request: AccessRequest) -> ExistingAccess:
         tokens,
         frozenset(row.poolid for row in await pve.pools.list()),
         frozenset((row.path, row.ugid, row.roleid) for row in await pve.access.acl()),
+        frozenset(row.groupid for row in await pve.access.groups()),
     )
 
 
@@ -64,15 +68,17 @@ async def renew_token(
     made = await pve.access.create_token(request.user, request.token, privsep=True, comment=COMMENT)
     for path in wanted_roles(request):  # deleting a token deletes its ACLs
         where = acl_path(path, request.pool)
-        await pve.access.set_acl(where, role_name(path), tokens=request.token_id)
+        await pve.access.set_acl(
+            where, role_name(path), tokens=request.token_id, propagate=propagates(where)
+        )
     return made.secret
 
 
 def _owned(request: AccessRequest) -> Owned:
     """The administrator confirmed exactly these objects."""
     user = f"access/users/{request.user}"
-    roles = [f"access/roles/{role_name(path)}" for path in wanted_roles(request)]
-    names = {"access/roles", *roles, "access/users", "access/acl", request.pool}
+    roles = [f"access/roles/{name}" for name in all_roles(request)]
+    names = {"access/roles", *roles, "access/users", "access/groups", "access/acl", request.pool}
     return Owned(
         "confirmed by the administrator of the Proxmox cluster",
         names=names | {f"{user}/token/{request.token}"},
@@ -86,8 +92,11 @@ async def _make(pve: PveWriter, request: AccessRequest, change: AccessChange) ->
         await pve.access.update_role(change.name, change.privileges, append=True)
     elif change.kind == "pool":
         await pve.pools.create(change.name, comment=COMMENT)
+    elif change.kind == "group":
+        await pve.access.create_group(change.name, comment=COMMENT)
     elif change.kind == "user":
-        await pve.access.create_user(change.name, comment=COMMENT)
+        groups = TENANT_GROUP if change.name == TENANT_USER else None
+        await pve.access.create_user(change.name, comment=COMMENT, groups=groups)
     elif change.kind == "token":
         made = await pve.access.create_token(
             request.user, request.token, privsep=True, comment=COMMENT
@@ -96,5 +105,7 @@ async def _make(pve: PveWriter, request: AccessRequest, change: AccessChange) ->
     else:
         tokens = change.name if change.name == request.token_id else None
         users = None if tokens else change.name
-        await pve.access.set_acl(change.path, change.role, users=users, tokens=tokens)
+        await pve.access.set_acl(
+            change.path, change.role, users=users, tokens=tokens, propagate=propagates(change.path)
+        )
     return None

@@ -12,13 +12,21 @@ from dataclasses import dataclass
 
 from moxwell.errors import Invalid
 from moxwell.pve.preflight import FEATURES, NEEDS, Feature, needs
+from moxwell.pve.tenant_access import (
+    TENANT_GROUP,
+    TENANT_ROLE,
+    TENANT_USER,
+    tenant_privileges,
+)
 
 ROLE_PREFIX = "Moxwell"
 USUAL = (*FEATURES, "templates", "snapshots", "volume-copies", "volume-moves")
 ROLE_SUFFIXES: Mapping[str, str] = {
     "/": "Root", "/vms": "Guests", "/nodes": "Hosts", "/storage": "Storage",
     "/sdn/zones": "Network", "/pool": "Pools",
+    "/sdn": "Sdn", f"/access/groups/{TENANT_GROUP}": "TenantUsers",
 }  # fmt: skip
+NOT_PROPAGATED = frozenset({"/", "/sdn"})  # roles that must not reach what is below
 _USER = re.compile(r"[^\s:/@!]{1,60}@(?P<realm>[A-Za-z][A-Za-z0-9.\-_]+)")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9.\-_]+")
 
@@ -58,13 +66,14 @@ class AccessRequest:
 
 @dataclass(frozen=True, slots=True)
 class ExistingAccess:
-    """What Proxmox has already: roles with privileges, users, tokens of the user, pools, ACLs."""
+    """What Proxmox has: roles with privileges, users, tokens of the user, pools, ACLs, groups."""
 
     roles: Mapping[str, frozenset[str]]
     users: frozenset[str]
     tokens: frozenset[str]
     pools: frozenset[str]
     acl: frozenset[tuple[str, str, str]]  # path, user or token, role
+    groups: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +117,28 @@ def plan_access(request: AccessRequest, existing: ExistingAccess) -> tuple[Acces
         for option, who in (("users", request.user), ("tokens", request.token_id)):
             if (where, who, role) not in existing.acl:
                 command = f"pveum acl modify {where} --{option} {shlex.quote(who)} --roles {role}"
+                command += "" if propagates(where) else " --propagate 0"
                 changes.append(AccessChange("acl", who, command, where, role))
     return tuple(changes)
 
 
+def propagates(path: str) -> bool:
+    """Whether a role counts below its path too."""
+    return path not in NOT_PROPAGATED
+
+
+def all_roles(request: AccessRequest) -> dict[str, tuple[str, ...]]:
+    """The privileges by role: one role for each path, and that of tenants."""
+    found = {role_name(path): privs for path, privs in wanted_roles(request).items()}
+    if "tenants" in request.features:
+        found[TENANT_ROLE] = tenant_privileges(request.major)
+    return found
+
+
 def _roles(request: AccessRequest, existing: ExistingAccess) -> list[AccessChange]:
     changes = []
-    for path, privileges in wanted_roles(request).items():
-        name, current = role_name(path), existing.roles.get(role_name(path))
+    for name, privileges in all_roles(request).items():
+        current = existing.roles.get(name)
         if current is None or not current.issuperset(privileges):
             verb = "add" if current is None else "modify"
             extra = "" if current is None else " --append 1"
@@ -135,6 +158,19 @@ def _identity(request: AccessRequest, existing: ExistingAccess) -> list[AccessCh
     if request.token not in existing.tokens:
         command = f"pveum user token add {user} {request.token} --privsep 1"
         changes.append(AccessChange("token", request.token_id, command))
+    if "tenants" in request.features:
+        changes += _tenant_user(existing)
+    return changes
+
+
+def _tenant_user(existing: ExistingAccess) -> list[AccessChange]:
+    """The group and the user that tokens of tenants belong to."""
+    changes = []
+    if TENANT_GROUP not in existing.groups:
+        changes.append(AccessChange("group", TENANT_GROUP, f"pveum group add {TENANT_GROUP}"))
+    if TENANT_USER not in existing.users:
+        command = f"pveum user add {TENANT_USER} --groups {TENANT_GROUP}"
+        changes.append(AccessChange("user", TENANT_USER, command))
     return changes
 
 

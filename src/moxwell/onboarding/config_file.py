@@ -14,11 +14,12 @@ HEAD = "# Regions of Moxwell; contains secrets. `moxwell init` adds one.\n"
 
 
 def region_entry(
-    region: str, url: str, token_id: str, secret: str, fingerprint: str = ""
+    region: str, url: str, token_id: str, secret: str, fingerprint: str = "", pool: str = ""
 ) -> dict[str, Any]:
     """The entry of a region; a certificate of a public authority needs no fingerprint."""
     entry = {"region": region, "url": url, "token_id": token_id, "token_secret": secret}
-    return entry | ({"fingerprint": fingerprint} if fingerprint else {})
+    entry |= {"fingerprint": fingerprint} if fingerprint else {}
+    return entry | ({"pool": pool} if pool else {})
 
 
 def add_region(path: Path, entry: dict[str, Any]) -> None:

@@ -8,11 +8,16 @@ from moxwell.clock import Clock
 from moxwell.errors import Invalid
 from moxwell.onboarding import access, config_file
 from moxwell.onboarding.access_plan import AccessChange, AccessRequest, acl_path, wanted_roles
+from moxwell.preflight.checks import check_region
+from moxwell.preflight.facts import Answers, read_facts
+from moxwell.preflight.outcome import RegionCheck, RegionNeeds
+from moxwell.pve import config as pve_config
 from moxwell.pve import preflight
 from moxwell.pve.audit import AuditRecord
 from moxwell.pve.client import PveReader
 from moxwell.pve.config import PasswordAuth, RegionConfig, TokenAuth
 from moxwell.pve.effects import Effects
+from moxwell.pve.preflight import Feature
 from moxwell.pve.transport import PveHttpTransport
 from moxwell.pve.values import SecretValue
 
@@ -61,9 +66,22 @@ async def connect(
         return
     say(await check_token(login, request, secret, clock))
     entry = config_file.region_entry(
-        login.region, login.url, request.token_id, secret.reveal(), login.fingerprint
+        login.region, login.url, request.token_id, secret.reveal(), login.fingerprint, request.pool
     )
     config_file.add_region(path, entry)
+
+
+async def check_configured(
+    path: Path, region: str, features: tuple[Feature, ...], clock: Clock, answers: Answers
+) -> tuple[RegionCheck, ...]:
+    """Check a region of the configuration with its token."""
+    config = next(each for each in pve_config.load(path) if each.region == region)
+    transport = PveHttpTransport(config, clock)
+    try:
+        facts = await read_facts(PveReader(transport), config, clock, answers)
+    finally:
+        await transport.close()
+    return check_region(facts, RegionNeeds(features, config.pool))
 
 
 async def _secret(

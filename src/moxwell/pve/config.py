@@ -23,7 +23,7 @@ KEYS = frozenset(
     {
         "url", "urls", "insecure", "token_id", "token_secret", "token_id_file",
         "token_secret_file", "username", "password", "password_file", "region", "zones",
-        "ca_file", "fingerprint", "concurrency",
+        "ca_file", "fingerprint", "concurrency", "pool",
     }
 )  # fmt: skip
 SECRET_KEYS = frozenset({"url", "token", "secret", "insecure", "root_ca", "fingerprint"})
@@ -32,6 +32,7 @@ TOP_KEYS = frozenset(
     {"clusters", "features", "control_plane_binaries", "control_planes", *OLD_KEYS}
 )
 _REGION = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_POOL = re.compile(r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+){0,2}")
 _TOKEN_ID = re.compile(r"[^\s!]+![^\s!=]+")  # upstream samples leave the realm out
 
 
@@ -60,6 +61,7 @@ class RegionConfig(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str = ""  # SHA-256, lower-case hex without colons
     zones: dict[str, tuple[str, ...]] = {}
     concurrency: int = 12
+    pool: str = ""  # resource pool that the token is limited to
 
     def zone_of(self, host: str) -> str:
         """Return the zone of a host: the group that lists it, else the host's own name."""
@@ -174,6 +176,7 @@ class _Block:
             fingerprint=self.fingerprint(),
             zones=self.zones(),
             concurrency=self.number("concurrency", 12),
+            pool=self.pool(),
         )
 
     def text(self, key: str) -> str:
@@ -192,6 +195,12 @@ class _Block:
 
     def flag(self, key: str) -> bool:
         return config_file.parse_flag(f"{self.where}: {key}", self.block.get(key))
+
+    def pool(self) -> str:
+        pool = self.text("pool")
+        if pool and not _POOL.fullmatch(pool):
+            self.fail("pool must be a resource pool such as kubernetes or kubernetes/tenants")
+        return pool
 
     def urls(self) -> tuple[str, ...]:
         several = self.block.get("urls", [])

@@ -11,6 +11,7 @@ from typing import Literal
 from msgspec import Struct
 
 from moxwell.pve.client import PveReader
+from moxwell.pve.tenant_access import TENANT_GROUP, tenant_privileges
 
 ROLE = "Moxwell"
 Feature = Literal[
@@ -28,6 +29,7 @@ Feature = Literal[
     "volume-moves",
     "volume-replicas",
     "volume-foreign-tasks",
+    "tenants",
 ]
 FEATURES: tuple[Feature, ...] = (
     "machines", "machine-moves", "machine-addresses", "volumes", "metadata",
@@ -118,6 +120,21 @@ NEEDS: tuple[Need, ...] = (
     *_needs("ha", "/", "register guests with HA", "Sys.Console", "Sys.Audit"),
     *_needs("pools", "/pool", "put guests into pools", "Pool.Allocate", "Pool.Audit"),
     *_needs("addresses", "/sdn/zones", "reserve addresses", "SDN.Allocate", "SDN.Audit"),
+    *_needs("tenants", "/pool", "make pools of tenants", "Pool.Allocate"),
+    *(
+        need
+        for major in (8, 9)
+        for need in _needs(
+            "tenants", "/pool", "grant tenants rights on their pools",
+            *tenant_privileges(major), majors=(major,),
+        )
+    ),
+    *_needs("tenants", "/sdn/zones", "make VNets of tenants", "SDN.Allocate", "SDN.Audit"),
+    *_needs("tenants", "/sdn", "apply VNets of tenants", "SDN.Allocate"),
+    *_needs("tenants", "/", "make security groups of tenants", "Sys.Audit", "Sys.Modify"),
+    *_needs(
+        "tenants", f"/access/groups/{TENANT_GROUP}", "make tokens of tenants", "User.Modify"
+    ),
 )  # fmt: skip
 
 

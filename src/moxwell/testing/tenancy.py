@@ -24,6 +24,7 @@ from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.kinds import Resource
 from moxwell.app import defaults
 from moxwell.controllers.tenancy.cluster.controller import TenantClusterReconciler
+from moxwell.controllers.tenancy.cluster.preflight import ClusterPreflight
 from moxwell.controllers.tenancy.tenant.controller import TenantReconciler
 from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.embedded.clusterapi import setup
@@ -43,6 +44,7 @@ from moxwell.kube.kubeconfig import ApiAccess
 from moxwell.pki.folder import CertificateAuthority
 from moxwell.plan.manifest_plan import ManifestPlanner
 from moxwell.plan.placement import PlacementPreview
+from moxwell.preflight.service import Preflight
 from moxwell.runtime.key import Key
 from moxwell.runtime.reconciler import Controller
 from moxwell.runtime.tenant_clients import TenantClients
@@ -239,6 +241,7 @@ def _compose(
         lambda: defaults.defaults(program.regions, lab=True),
         two_regions.clock,
         manager.caches,
+        ClusterPreflight(Preflight(program.regions, two_regions.clock)),
     )
     loops: dict[str, Any] = {
         "embedded.kamajicontrolplane": planes_loop,

@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 import yaml
 
+from moxwell.api import conversion
+from moxwell.api.cozystack import Kubernetes
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.clock import Clock
 from moxwell.controllers.infra.collect.plan import Orphan
@@ -17,9 +19,10 @@ from moxwell.controllers.infra.setup import Infra
 from moxwell.controllers.infra.templates import template_of
 from moxwell.errors import Invalid
 from moxwell.kube.client import Kube
-from moxwell.onboarding.region_checks import CheckLevel, RegionNeeds, check_region
-from moxwell.onboarding.region_facts import read_facts
 from moxwell.plan.manifest_plan import ManifestPlanner
+from moxwell.preflight.checks import check_region
+from moxwell.preflight.outcome import CheckLevel, RegionCheck
+from moxwell.preflight.service import Preflight
 from moxwell.pve.errors import CredentialsRefused
 from moxwell.pve.regions import Region, Regions
 from moxwell.runtime.key import Key
@@ -27,6 +30,7 @@ from moxwell.scheduling.templates import versions_of
 
 Query = Mapping[str, Any]
 Action = Callable[[Query], Awaitable[Any]]
+ClusterCheck = Callable[[Kubernetes], Awaitable[tuple[RegionCheck, ...]]]
 _LEVELS = {CheckLevel.PASS: "ok", CheckLevel.WARN: "remark", CheckLevel.FAIL: "wrong"}
 
 
@@ -37,6 +41,8 @@ def make(
     planner: ManifestPlanner | None = None,
     *,
     clock: Clock,
+    preflight: Preflight | None = None,
+    check_cluster: ClusterCheck | None = None,
 ) -> dict[str, Action]:
     """The actions by name; without a planner there are no plans and no explained clusters."""
 
@@ -58,12 +64,35 @@ def make(
         parts = [{**msgspec.to_builtins(part), "text": str(part)} for part in found.parts]
         return {"parts": parts}
 
+    checks = preflight or Preflight(regions, clock)
+    return {
+        "yaml": as_yaml,
+        "explain": explain,
+        "plan": plan,
+        **_checks(infra, regions, checks, check_cluster),
+        **_region_actions(regions, clock),
+    }
+
+
+def _checks(
+    infra: Infra, regions: Regions, preflight: Preflight, check_cluster: ClusterCheck | None
+) -> dict[str, Action]:
+    """The actions that check regions, and a cluster that may not exist yet."""
+
     async def health(query: Query) -> Any:
-        rows = [row for region in regions.values() for row in await _health(region, clock)]
+        rows = [row for region in regions.values() for row in await _health(region, preflight)]
         return {"rows": rows + _orphans(infra.collector.guests)}
 
-    own = {"yaml": as_yaml, "explain": explain, "plan": plan, "health": health}
-    return own | _region_actions(regions, clock)
+    async def check(query: Query) -> Any:
+        if check_cluster is None:
+            raise Invalid("this daemon does not check clusters")
+        documents = _documents(query)
+        if len(documents) != 1:
+            raise Invalid("one manifest of a Kubernetes object is expected")
+        found = await check_cluster(conversion.decode_object(Kubernetes, documents[0]))
+        return {"rows": [msgspec.to_builtins(row) for row in found]}
+
+    return {"health": health, "preflight": check}
 
 
 def _region_actions(regions: Regions, clock: Clock) -> dict[str, Action]:
@@ -97,14 +126,14 @@ def _documents(query: Query) -> list[dict[str, Any]]:
         raise Invalid(f"the manifests are not a JSON list of objects: {error}") from error
 
 
-async def _health(region: Region, clock: Clock) -> list[dict[str, str]]:
+async def _health(region: Region, preflight: Preflight) -> list[dict[str, str]]:
     """The checks of a region; those that pass are one line."""
     name, known = region.name, region.inventory.health
     refused = known is not None and known.reason == CredentialsRefused.reason
     if known is not None and not known.reachable and not refused:
         return [_unreachable(name, known.error)]
-    facts = await read_facts(region.reader, region.config, clock)
-    checks = check_region(facts, RegionNeeds())
+    facts = await preflight.facts(region, fresh=True)
+    checks = check_region(facts, preflight.needs(name))
     rows = [
         _finding(_LEVELS[check.level], f"region {name}: {check.what}", check.do)
         for check in checks

@@ -37,6 +37,12 @@ class RoleRow(Struct, frozen=True, kw_only=True):
     special: bool = False
 
 
+class GroupRow(Struct, frozen=True, kw_only=True):
+    groupid: str
+    users: str = ""
+    comment: str = ""
+
+
 class AclRow(Struct, frozen=True, kw_only=True):
     path: str
     ugid: str
@@ -85,6 +91,9 @@ class AccessReader(ReadEndpoints):
     async def roles(self) -> tuple[RoleRow, ...]:
         return await self._caller.read(tuple[RoleRow, ...], "/access/roles")
 
+    async def groups(self) -> tuple[GroupRow, ...]:
+        return await self._caller.read(tuple[GroupRow, ...], "/access/groups")
+
     async def acl(self) -> tuple[AclRow, ...]:
         return await self._caller.read(tuple[AclRow, ...], "/access/acl")
 
@@ -125,6 +134,9 @@ class AccessWriter(WriteEndpoints, AccessReader):
 
     async def delete_token(self, userid: str, tokenid: str) -> None:
         await self._caller.write("DELETE", path("access", "users", userid, "token", tokenid))
+
+    async def create_group(self, groupid: str, *, comment: str | None = None) -> None:
+        await self._caller.write("POST", "/access/groups", {"groupid": groupid, "comment": comment})
 
     async def create_role(self, roleid: str, privileges: Sequence[str]) -> None:
         params: Params = {"roleid": roleid, "privs": ",".join(privileges)}

@@ -17,9 +17,11 @@ from moxwell.controllers.tenancy.cluster.plan import (
     TenantClusterPlan,
     plan_cluster,
 )
+from moxwell.controllers.tenancy.cluster.preflight import ClusterPreflight
 from moxwell.controllers.tenancy.cluster.see import ClusterMachines, TenantClusterObserver
 from moxwell.kube.client import Kube
 from moxwell.kube.reader import Reader
+from moxwell.preflight.outcome import RegionCheck
 from moxwell.runtime.caches import Caches
 from moxwell.runtime.key import Key
 from moxwell.runtime.move import Done
@@ -54,12 +56,19 @@ class TenantClusterReconciler(
         defaults: Callable[[], Defaults],
         clock: Clock | None = None,
         caches: Caches | None = None,
+        preflight: ClusterPreflight | None = None,
     ) -> None:
         """``caches`` are those of the manager; without them machines are listed."""
         self._kube = kube
         whole = kube.with_managed_fields()
         cached = ClusterMachines.of(caches) if caches is not None else None
-        self._observer = TenantClusterObserver(whole, defaults, clock or SystemClock(), cached)
+        self._observer = TenantClusterObserver(
+            whole, defaults, clock or SystemClock(), cached, preflight
+        )
+
+    async def check(self, app: Kubernetes) -> tuple[RegionCheck, ...]:
+        """The checks of a cluster that may not exist yet, with facts read now."""
+        return await self._observer.check(app, self._kube)
 
     async def see(self, obj: Kubernetes, reader: Reader) -> ObservedTenantCluster:
         return await self._observer.see(obj, reader)

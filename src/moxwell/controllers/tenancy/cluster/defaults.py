@@ -23,6 +23,7 @@ class RegionDefaults:
     pool: str = ""  # a GlobalInClusterIPPool; none: DHCP
     dns: tuple[str, ...] = ()
     bridge: str = "vmbr0"
+    resource_pool: str = ""  # the Proxmox pool that guests must be in
     zones: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # zone -> hosts
 
     def hosts_of(self, zone: str) -> tuple[str, ...]:

@@ -11,8 +11,10 @@ from moxwell.controllers.tenancy.cluster.plan import (
     TenantClusterPlan,
     TenantClusterReason,
 )
+from moxwell.preflight.outcome import CheckLevel, RegionCheck
 
 Reason = TenantClusterReason
+MAX_MESSAGE = 4096
 
 
 def describe_cluster(
@@ -122,7 +124,21 @@ def _conditions(
         reason=Reason.ROLLING if outdated else Reason.UP_TO_DATE,
         message="; ".join(outdated),
     )
-    return (_ready(app, nodes if up else control_plane), control_plane, nodes, updated)
+    ready = _ready(app, nodes if up else control_plane)
+    return (ready, control_plane, nodes, updated, *_preflight(seen.checks))
+
+
+def _preflight(checks: Sequence[RegionCheck] | None) -> Iterable[Condition]:
+    """Whether the regions can have the missing nodes; none if this was not checked."""
+    if checks is None:
+        return
+    failures = [str(check) for check in checks if check.level is CheckLevel.FAIL]
+    yield Condition(
+        type="PreflightPassed",
+        status="False" if failures else "True",
+        reason=Reason.CHECKS_FAILED if failures else Reason.CHECKS_PASSED,
+        message=" | ".join(failures)[:MAX_MESSAGE],
+    )
 
 
 def _ready(app: Kubernetes, decisive: Condition) -> Condition:

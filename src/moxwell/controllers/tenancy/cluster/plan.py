@@ -42,6 +42,7 @@ from moxwell.controllers.tenancy.cluster.diff import (
 )
 from moxwell.controllers.tenancy.cluster.naming import MANAGED
 from moxwell.controllers.tenancy.cluster.rollout_order import WaitingGroup
+from moxwell.preflight.outcome import RegionCheck
 from moxwell.runtime.move import Done
 from moxwell.runtime.writes import Apply, Create, Delete, Write
 
@@ -64,6 +65,8 @@ class TenantClusterReason(StrEnum):
     ROLLING = "Rolling"
     UP_TO_DATE = "UpToDate"
     DELETING = "Deleting"
+    CHECKS_PASSED = "ChecksPassed"
+    CHECKS_FAILED = "ChecksFailed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +82,7 @@ class ObservedTenantCluster:
     proxmox_machines: tuple[ProxmoxMachine, ...] = ()
     objects: tuple[Json, ...] = ()  # all that may be ours, with managed fields
     seconds_without_progress: Mapping[str, float] = field(default_factory=dict)  # by group
+    checks: tuple[RegionCheck, ...] | None = None  # None: not checked
 
     def managed(self, app: Kubernetes) -> tuple[Json, ...]:
         """Objects of node groups that carry the labels of this cluster and of Moxwell."""

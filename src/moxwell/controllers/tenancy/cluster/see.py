@@ -19,8 +19,11 @@ from moxwell.controllers.tenancy.cluster.plan import (
     GROUP_KINDS,
     ObservedTenantCluster,
 )
+from moxwell.controllers.tenancy.cluster.preflight import ClusterPreflight
 from moxwell.controllers.tenancy.cluster.rollout_order import GroupProgress
+from moxwell.errors import Invalid
 from moxwell.kube.reader import Reader
+from moxwell.preflight.outcome import RegionCheck
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.caches import Caches
 from moxwell.runtime.index import by_label
@@ -107,9 +110,10 @@ class TenantClusterObserver:
         defaults: Callable[[], Defaults],
         clock: Clock,
         cached: ClusterMachines | None = None,
+        preflight: ClusterPreflight | None = None,
     ) -> None:
         self._whole, self._defaults, self._timer = whole, defaults, ProgressTimer(clock)
-        self._cached = cached
+        self._cached, self._preflight = cached, preflight
 
     async def see(self, app: Kubernetes, reader: Reader) -> ObservedTenantCluster:
         """Everything that the plan of ``app`` depends on."""
@@ -118,8 +122,9 @@ class TenantClusterObserver:
         deployments = (await reader.list(MachineDeployment, namespace, labels=labels)).items
         key = Key(namespace, app.name)
         machines, guests = await self._machines(key, reader)
+        defaults = await self._defaults_for(app, reader, control_plane)
         return ObservedTenantCluster(
-            defaults=await self._defaults_for(app, reader, control_plane),
+            defaults=defaults,
             cluster=await reader.find(Cluster, app.name, namespace),
             control_plane=control_plane,
             deployments=tuple(deployments),
@@ -128,7 +133,35 @@ class TenantClusterObserver:
             proxmox_machines=guests,
             objects=await self._objects(app),
             seconds_without_progress=self._timer.observe(key, deployments, machines, guests),
+            checks=await self._checks(app, defaults, reader, tuple(deployments), machines),
         )
+
+    async def check(self, app: Kubernetes, reader: Reader) -> tuple[RegionCheck, ...]:
+        """All checks of a cluster that may not exist yet, with facts read now."""
+        if self._preflight is None:
+            return ()
+        defaults = await self._defaults_for(app, reader, None)
+        return await self._preflight.check(app, defaults, reader, fresh=True)
+
+    async def _checks(
+        self,
+        app: Kubernetes,
+        defaults: Defaults,
+        reader: Reader,
+        deployments: tuple[MachineDeployment, ...],
+        machines: tuple[Machine, ...],
+    ) -> tuple[RegionCheck, ...] | None:
+        """Regions are checked until all nodes are ready; a running cluster costs no requests."""
+        if self._preflight is None or app.deleting:
+            return None
+        if deployments and all(
+            (d.status.ready_replicas or 0) >= (d.spec.replicas or 0) for d in deployments
+        ):
+            return ()
+        try:
+            return await self._preflight.check(app, defaults, reader, machines)
+        except Invalid:
+            return None  # the plan raises it
 
     async def _machines(
         self, cluster: Key, reader: Reader
