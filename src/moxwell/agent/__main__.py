@@ -12,7 +12,6 @@ from types import FrameType
 
 from moxwell.agent import notes, topology
 from moxwell.agent.apply import Host
-from moxwell.agent.cpu_lists import parse_list
 from moxwell.agent.host_files import HostFiles
 from moxwell.agent.marked_guests import find_guests
 from moxwell.agent.plan import governor_file, plan_changes
@@ -46,10 +45,10 @@ def main(arguments: list[str] | None = None) -> int:
 def one_pass(files: HostFiles, host: Host) -> list[str]:
     """Bring the host to the state that its guests ask for."""
     guests = find_guests(files)
-    online = frozenset(parse_list(files.read(f"{topology.CPUS}/online")))
-    governors = frozenset(cpu for cpu in online if files.read(governor_file(cpu)))
+    cpus = topology.read_cpus(files)
+    governors = frozenset(cpu for cpu in cpus.online if files.read(governor_file(cpu)))
     devices = {device for guest in guests for device in guest.devices}
-    return host.apply(plan_changes(guests, online, governors, _interrupts(files, devices)))
+    return host.apply(plan_changes(guests, cpus, governors, _interrupts(files, devices)))
 
 
 def publish(files: HostFiles, node: notes.NodeNotes) -> None:

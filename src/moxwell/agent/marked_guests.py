@@ -3,11 +3,12 @@ Finds running guests and what their configuration asks of the agent.
 
 A guest is marked by the tag ``moxwell`` and a line in its description:
 ``moxwell-cpus: 0,16,1,17 emulator=2-3``. The CPUs stand in the order of the vCPUs. A guest with the
-tag and without the line is shared: it keeps off the CPUs of pinned guests.
+tag and without the line is shared: it keeps off the CPUs of pinned guests, and a vCPU whose memory
+is bound to a NUMA node (``numaN``) runs on the CPUs of that node.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 from moxwell.agent.cpu_lists import parse_list
@@ -41,6 +42,7 @@ class MarkedGuest:
     emulator: tuple[int, ...]
     threads: tuple[GuestThread, ...]
     devices: tuple[str, ...] = ()
+    nodes: dict[int, tuple[int, ...]] = field(default_factory=dict)  # of the host, by vCPU
 
 
 def find_guests(files: HostFiles) -> tuple[MarkedGuest, ...]:
@@ -68,7 +70,21 @@ def _guest(files: HostFiles, vmid: int, pid: int) -> MarkedGuest | None:
         parse_list(asked["emulator"] or "") if asked else (),
         _threads(files, pid),
         tuple(_SLOT.findall(config)),
+        _nodes(config),
     )
+
+
+def _nodes(config: str) -> dict[int, tuple[int, ...]]:
+    """Return the NUMA nodes of the host that the memory of each vCPU is bound to."""
+    found: dict[int, tuple[int, ...]] = {}
+    if not re.search(r"^numa: 1\s*$", config, re.M):
+        return found
+    for text in re.findall(r"^numa\d+: (.*)$", config, re.M):
+        options = dict(part.partition("=")[::2] for part in text.split(","))
+        hosts = parse_list(options.get("hostnodes", "").replace(";", ","))
+        if hosts and options.get("policy") == "bind":
+            found |= dict.fromkeys(parse_list(options.get("cpus", "").replace(";", ",")), hosts)
+    return found
 
 
 def _tags(config: str) -> set[str]:

@@ -17,9 +17,22 @@ class HostChanges:
     files: dict[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class HostCpus:
+    """The CPUs that are online, the siblings of each, and the CPUs of each NUMA node."""
+
+    online: frozenset[int]
+    siblings: dict[int, frozenset[int]] = field(default_factory=dict)
+    nodes: dict[int, frozenset[int]] = field(default_factory=dict)
+
+    def whole_cores(self, cpus: Iterable[int]) -> frozenset[int]:
+        """The CPUs with all their siblings."""
+        return frozenset(s for cpu in cpus for s in self.siblings.get(cpu, {cpu}))
+
+
 def plan_changes(
     guests: Iterable[MarkedGuest],
-    online: frozenset[int],
+    host: HostCpus,
     governors: frozenset[int],
     interrupts: dict[str, tuple[int, ...]],
 ) -> HostChanges:
@@ -28,20 +41,21 @@ def plan_changes(
 
     ``governors`` are the CPUs whose governor can be set, ``interrupts`` the interrupt numbers of
     PCI devices. A guest that asks for a CPU the host lacks, or that another guest has, is treated
-    as a shared one.
+    as a shared one. Shared guests keep off the whole cores of pinned ones; vCPUs whose memory is
+    bound to a NUMA node run on the CPUs of that node.
     """
-    pinned, shared = _divide(tuple(guests), online)
+    pinned, shared = _divide(tuple(guests), host.online)
     taken = frozenset(cpu for guest in pinned for cpu in guest.cpus)
-    rest = online - taken
+    rest = host.online - host.whole_cores(taken) or host.online - taken
     threads: dict[int, frozenset[int]] = {}
     files: dict[str, str] = {}
     for guest in pinned:
-        threads |= _pinned_threads(guest, online, rest)
+        threads |= _pinned_threads(guest, rest)
         for device in guest.devices:
             for number in interrupts.get(device, ()):
                 files[f"proc/irq/{number}/smp_affinity_list"] = format_list(guest.cpus)
-    for guest in shared if taken and rest else ():
-        threads |= dict.fromkeys((thread.number for thread in guest.threads), rest)
+    for guest in shared if rest else ():
+        threads |= _shared_threads(guest, host, rest, crowded=bool(taken))
     for cpu in taken & governors:
         files[governor_file(cpu)] = GOVERNOR
     return HostChanges(threads, files)
@@ -65,11 +79,23 @@ def _divide(
     return pinned, shared
 
 
-def _pinned_threads(
-    guest: MarkedGuest, online: frozenset[int], rest: frozenset[int]
+def _shared_threads(
+    guest: MarkedGuest, host: HostCpus, rest: frozenset[int], *, crowded: bool
 ) -> dict[int, frozenset[int]]:
-    """One CPU per vCPU; emulator and I/O threads beside them."""
-    beside = frozenset(guest.emulator) & online or rest or frozenset(guest.cpus)
+    """Each vCPU beside its memory; other threads anywhere that no guest is pinned to."""
+    found = {}
+    for thread in guest.threads:
+        near = frozenset(
+            cpu for node in guest.nodes.get(thread.vcpu, ()) for cpu in host.nodes.get(node, ())
+        )
+        if near & rest or crowded:
+            found[thread.number] = near & rest or rest
+    return found
+
+
+def _pinned_threads(guest: MarkedGuest, rest: frozenset[int]) -> dict[int, frozenset[int]]:
+    """One CPU per vCPU; emulator and I/O threads beside all pinned guests."""
+    beside = frozenset(guest.emulator) & rest or rest or frozenset(guest.cpus)
     return {
         thread.number: frozenset((guest.cpus[thread.vcpu],))
         if 0 <= thread.vcpu < len(guest.cpus)

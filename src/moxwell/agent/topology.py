@@ -4,6 +4,7 @@ from typing import Any
 
 from moxwell.agent.cpu_lists import parse_list
 from moxwell.agent.host_files import HostFiles
+from moxwell.agent.plan import HostCpus
 
 CPUS = "sys/devices/system/cpu"
 NODES = "sys/devices/system/node"
@@ -22,6 +23,20 @@ def read_topology(files: HostFiles) -> dict[str, Any]:
         "isolated": list(parse_list(files.read(f"{CPUS}/isolated"))),
         "pci": _devices(files),
     }
+
+
+def read_cpus(files: HostFiles) -> HostCpus:
+    """Return the CPUs that are online, with siblings and NUMA nodes."""
+    online = frozenset(parse_list(files.read(f"{CPUS}/online")))
+    siblings = {
+        cpu: frozenset(parse_list(files.read(f"{CPUS}/cpu{cpu}/topology/thread_siblings_list")))
+        for cpu in online
+    }
+    nodes = {
+        int(name[4:]): frozenset(parse_list(files.read(f"{NODES}/{name}/cpulist"))) & online
+        for name in files.names(NODES, "node")
+    }
+    return HostCpus(online, {cpu: found | {cpu} for cpu, found in siblings.items()}, nodes)
 
 
 def _online(files: HostFiles) -> list[str]:

@@ -19,7 +19,8 @@ import structlog
 from moxwell import config_file
 from moxwell.api.capi.core import Cluster
 from moxwell.api.infra import convert as infra
-from moxwell.app import admission, controller_selection, defaults
+from moxwell.app import admission, autoscaler_files, controller_selection, defaults
+from moxwell.app.autoscaler_files import AutoscalerFiles
 from moxwell.clock import Clock
 from moxwell.controllers.cloud import features as cloud
 from moxwell.controllers.cloud.metrics import RequestMetrics
@@ -60,6 +61,7 @@ class OperatorOptions:
     dry_run: bool = False  # refuse every write to Proxmox
     intervals: CloudIntervals = field(default_factory=CloudIntervals)
     scaled_cluster: str = ""  # NAMESPACE/NAME of the Cluster object of the cluster it runs in
+    autoscaler: AutoscalerFiles = field(default_factory=AutoscalerFiles)
     service: str = "moxwell-webhook-service"
     validating: str = "moxwell-validating-webhook-configuration"
 
@@ -68,6 +70,7 @@ def check(options: OperatorOptions) -> None:
     """Refuse options that cannot work, before anything starts."""
     regions = load(options)
     _scaled_cluster(options)
+    _provider(options)
     InfraPolicy.parse(_text(options))
     balancer = cloud.parse(_text(options)).load_balancer
     names = {region.region for region in regions}
@@ -93,6 +96,10 @@ def _scaled_cluster(options: OperatorOptions) -> Key | None:
             "the karpenter controllers need the pods of all namespaces; remove --namespace"
         )
     return Key(namespace, name)
+
+
+def _provider(options: OperatorOptions) -> autoscaler_files.ProviderSettings:
+    return autoscaler_files.load(_text(options), options.config.parent, options.autoscaler)
 
 
 def load(options: OperatorOptions) -> tuple[config.RegionConfig, ...]:
@@ -160,6 +167,7 @@ class _Operator:
     regions: Regions
     registry: RegionRegistry
     options: OperatorOptions
+    provider: autoscaler_files.ProviderSettings
     held: Reservations = field(default_factory=Reservations)
 
     def add_infra(self) -> None:
@@ -167,15 +175,31 @@ class _Operator:
 
         policy = InfraPolicy.parse(_text(self.options))
         add_infra(
-            self.runtime, self.clock, self.regions, self.held, registry=self.registry, policy=policy
+            self.runtime,
+            self.clock,
+            self.regions,
+            self.held,
+            registry=self.registry,
+            policy=policy,
+            hosts=self.provider.hosts,
         )
 
     def add_autoscaler(self, scaled: Key) -> None:
         from moxwell.controllers.karpenter.proxmox.setup import add_provider, management_side
         from moxwell.controllers.karpenter.setup import add_autoscaler
 
-        side = management_side(self.runtime, self.clock, self.regions, self.registry, self.held)
-        provider = add_provider(side, self.runtime, scaled, trusted=True)
+        settings = self.provider
+        side = management_side(
+            self.runtime, self.clock, self.regions, self.registry, self.held, settings.hosts
+        )
+        provider = add_provider(
+            side,
+            self.runtime,
+            scaled,
+            defaults=settings.machine_defaults,
+            settings=settings.catalogue,
+            trusted=True,
+        )
         add_autoscaler(self.runtime, self.clock, provider)
 
     def add_tenancy(self) -> None:
@@ -205,7 +229,7 @@ def compose(
 ) -> None:
     """Add the selected controllers and the webhooks."""
     chosen = controller_selection.choose(options.controllers)
-    made = _Operator(runtime, clock, regions, registry, options)
+    made = _Operator(runtime, clock, regions, registry, options, _provider(options))
     if "infra" in chosen.groups:
         made.add_infra()
     if (scaled := _scaled_cluster(options)) is not None:

@@ -20,8 +20,9 @@ from moxwell.api import registry
 from moxwell.api.capi.controlplane import KamajiControlPlane
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.app import autoscaler_files, embedded_api
 from moxwell.app import defaults as instance_defaults
-from moxwell.app import embedded_api
+from moxwell.app.autoscaler_files import AutoscalerFiles
 from moxwell.app.lab_process import LabConfig, LabProcess
 from moxwell.app.launch_options import LaunchOptions
 from moxwell.app.state_dir import InstanceInfo, StateDir
@@ -120,11 +121,14 @@ class Instance:
             return instance_defaults.defaults(regions, lab=lab is not None, version=planes.version)
 
         held, known = Reservations(), RegionRegistry(regions, configs)
-        side = management_side(runtime, clock, regions, known, held)
-        autoscaler = TenantAutoscaler(side, clock, defaults)
+        provider = _provider_settings(options)
+        side = management_side(runtime, clock, regions, known, held, provider.hosts)
+        autoscaler = TenantAutoscaler(side, clock, defaults, catalogue=provider.catalogue)
         planes = await _open_control_planes(state, clock, options, regions, autoscaler)
         policy = InfraPolicy.parse(_config_text(options))
-        infra = add_infra(runtime, clock, regions, held, registry=known, policy=policy)
+        infra = add_infra(
+            runtime, clock, regions, held, registry=known, policy=policy, hosts=provider.hosts
+        )
         preflight = Preflight(regions, clock, probe.answers)
         checks = ClusterPreflight(preflight, _control_plane_addresses(options))
         planner, clusters = _add_tenancy(runtime, defaults, regions, infra, checks)
@@ -205,6 +209,11 @@ async def _open_regions(
 def _config_text(options: LaunchOptions) -> str:
     """The text of the configuration file; a lab has none."""
     return config_file.read_text(Path(options.config)) if options.config else ""
+
+
+def _provider_settings(options: LaunchOptions) -> autoscaler_files.ProviderSettings:
+    folder = Path(options.config).parent if options.config else Path()
+    return autoscaler_files.load(_config_text(options), folder, AutoscalerFiles())
 
 
 def _settings(state: StateDir) -> ManagerSettings:

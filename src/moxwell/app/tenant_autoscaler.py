@@ -15,6 +15,7 @@ from moxwell.app.embedded_api import CRDS
 from moxwell.clock import Clock
 from moxwell.controllers.karpenter.default_pool import default_objects, node_limit
 from moxwell.controllers.karpenter.provisioning.controller import Provisioner
+from moxwell.controllers.karpenter.proxmox.catalogue import CatalogueSettings
 from moxwell.controllers.karpenter.proxmox.scope import MachineDefaults
 from moxwell.controllers.karpenter.proxmox.setup import ManagementSide, add_provider
 from moxwell.controllers.karpenter.setup import AutoscalerSettings, add_autoscaler
@@ -43,10 +44,11 @@ class TenantAutoscaler:
         clock: Clock,
         defaults: Callable[[], Defaults],
         settings: AutoscalerSettings | None = None,
+        catalogue: CatalogueSettings | None = None,
     ) -> None:
-        """``defaults`` are those of tenant clusters."""
+        """``defaults`` are those of tenant clusters, ``catalogue`` the sizes they are offered."""
         self._side, self._clock, self._defaults = side, clock, defaults
-        self._settings = settings
+        self._settings, self._catalogue = settings, catalogue
         self._provisioners: dict[Key, Provisioner] = {}
         caches = side.runtime.manager.caches
         self._apps: Cache[Kubernetes] = caches.of(Kubernetes)
@@ -55,7 +57,11 @@ class TenantAutoscaler:
     def add(self, tenant: Runtime, cluster: Key) -> None:
         """Add the provider, the autoscaler and the installation of the CRDs."""
         provider = add_provider(
-            self._side, tenant, cluster, defaults=lambda: self.machine_defaults(cluster)
+            self._side,
+            tenant,
+            cluster,
+            defaults=lambda: self.machine_defaults(cluster),
+            settings=self._catalogue,
         )
         running = add_autoscaler(tenant, self._clock, provider, self._settings)
         self._provisioners[cluster] = running.provisioner

@@ -26,6 +26,7 @@ class OperatorFlags:
         typer.Option(
             "--config",
             "--cloud-config",
+            envvar="CLOUD_CONFIG",
             help="File with the regions (clusters: [...]). Without cloud controllers it may name "
             "no region, and the default file may be missing.",
         ),
@@ -47,6 +48,39 @@ class OperatorFlags:
             "one it runs in.",
         ),
     ] = ""
+    instance_types_file: Annotated[
+        str,
+        typer.Option(
+            "--instance-types-file",
+            envvar="INSTANCE_TYPES_FILE",
+            help="JSON file with the instance types of karpenter. Default: families of sizes.",
+        ),
+    ] = ""
+    node_setting_file: Annotated[
+        str,
+        typer.Option(
+            "--node-setting-file",
+            envvar="NODE_SETTING_FILE",
+            help="JSON file with NUMA nodes, reserved CPUs and overcommitment of hosts.",
+        ),
+    ] = ""
+    node_policy: Annotated[
+        str,
+        typer.Option(
+            "--node-policy",
+            envvar="NODE_POLICY",
+            help="How nodes use their host: simple, numa or static (pinned CPUs). Default: simple.",
+        ),
+    ] = ""
+    proxmox_vmid: Annotated[
+        int,
+        typer.Option(
+            "--proxmox-vmid",
+            envvar="PROXMOX_VMID",
+            min=0,
+            help="The lowest VMID of nodes. Default: as the ProxmoxCluster says.",
+        ),
+    ] = 0
     kubeconfig: Annotated[
         str, typer.Option("--kubeconfig", help="Kubeconfig file. Default: the pod's own account.")
     ] = ""
@@ -153,6 +187,7 @@ def operator(flags: OperatorFlags) -> None:
 
 def _options(flags: OperatorFlags) -> "OperatorOptions":
     from moxwell.app import controller_selection
+    from moxwell.app.autoscaler_files import AutoscalerFiles
     from moxwell.app.operator import OperatorOptions
     from moxwell.controllers.cloud.setup import CloudIntervals
 
@@ -163,6 +198,12 @@ def _options(flags: OperatorFlags) -> "OperatorOptions":
         settings=_settings(flags, only_cloud=only_cloud),
         controllers=names,
         scaled_cluster=flags.scaled_cluster,
+        autoscaler=AutoscalerFiles(
+            instance_types_file=flags.instance_types_file,
+            node_setting_file=flags.node_setting_file,
+            node_policy=flags.node_policy,
+            proxmox_vmid=flags.proxmox_vmid,
+        ),
         kubeconfig=flags.kubeconfig,
         context=flags.context,
         dry_run=flags.dry_run,

@@ -63,6 +63,11 @@ class RegionConfig(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: int = 12
     pool: str = ""  # resource pool that the token is limited to
 
+    @property
+    def is_root(self) -> bool:
+        """Whether the login is root@pam with a password, which alone may do some things."""
+        return isinstance(self.auth, PasswordAuth) and self.auth.username == "root@pam"
+
     def zone_of(self, host: str) -> str:
         """Return the zone of a host: the group that lists it, else the host's own name."""
         for zone, hosts in self.zones.items():

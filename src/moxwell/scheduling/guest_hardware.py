@@ -7,19 +7,26 @@ strings: ``virtio=BC:24:11:…,bridge=vmbr0,tag=5``.
 
 import base64
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
 
+from moxwell.api.infra.cpu_placement import NumaNodeSpec
 from moxwell.api.infra.mac_address import mac_of
 from moxwell.api.infra.machine import ProxmoxMachineSpec
 from moxwell.api.infra.network import NetworkDevice
 from moxwell.api.infra.template import ExtraDisk, PciDeviceSpec
 from moxwell.api.infra.zone_settings import ZoneSettings
+from moxwell.scheduling.numa.cpusets import format_cpus, parse_cpus
 
 ISO_SLOT = "ide2"
 BRIDGE = "vmbr0"
+CPUS_LINE = "moxwell-cpus"  # the line of a description that the host agent reads
+MAX_QUEUES = 64
+HOTPLUG = "network,disk,usb"  # Proxmox's default
+_CPUS_LINE = re.compile(rf"^\s*{CPUS_LINE}:.*$\n?", re.MULTILINE)
 _MODELS = ("virtio", "e1000", "e1000e", "rtl8139", "vmxnet3", "ne2k_pci", "pcnet")
 
 
@@ -40,14 +47,24 @@ def wanted_config(
     current: Mapping[str, str],
     storage: str = "",
     iso: str = "",
+    root: bool = False,
 ) -> Changes:
-    """The first configuration write after the clone, without tags."""
+    """
+    The first configuration write after the clone, without tags.
+
+    ``root``: the login is root@pam with a password, which alone may set the CPU affinity.
+    """
     put = compute(spec)
+    if root and spec.cpu_pinning:
+        put["affinity"] = format_cpus(parse_cpus(spec.cpu_pinning.cpus))
+    if spec.numa_nodes and "memory" in current.get("hotplug", ""):
+        put["hotplug"] = HOTPLUG  # Proxmox refuses memory hotplug beside numaN
     put["smbios1"] = _smbios(current.get("smbios1", ""), owner, spec.instance_type or "")
     if not (spec.checks and spec.checks.skip_qemu_guest_agent) and not _has_agent(current):
         put["agent"] = "enabled=1"
+    queues = _queues(spec, current)
     for device in devices:
-        put[device.name] = nic_value(owner, device, zone, current.get(device.name, ""))
+        put[device.name] = nic_value(owner, device, zone, current.get(device.name, ""), queues)
     put |= new_disks(spec, current, storage)
     for n, pci in enumerate(spec.pci_devices):
         put[f"hostpci{n}"] = pci_value(pci)
@@ -55,7 +72,24 @@ def wanted_config(
         put[ISO_SLOT] = f"{iso},media=cdrom"
     wanted = {d.name for d in devices}
     extra = tuple(k for k in sorted(current) if _is_nic(k) and k not in wanted)
-    return Changes(put, extra)
+    return Changes(put, (*extra, *_stale_numa(spec, current)))
+
+
+def _stale_numa(spec: ProxmoxMachineSpec, current: Mapping[str, str]) -> tuple[str, ...]:
+    """NUMA nodes of the template beyond those of the spec, which would change the sum of memory."""
+    known = {f"numa{n}" for n in range(len(spec.numa_nodes))}
+    found = (k for k in sorted(current) if k.startswith("numa") and k[4:].isdigit())
+    return tuple(k for k in found if k not in known) if known else ()
+
+
+def description(spec: ProxmoxMachineSpec) -> str:
+    """The description of the guest, with the line for the host agent; only we write such lines."""
+    text = _CPUS_LINE.sub("", spec.description or "").strip()
+    if spec.cpu_pinning is None:
+        return text
+    emulator = spec.cpu_pinning.emulator_cpus
+    line = f"{CPUS_LINE}: {spec.cpu_pinning.cpus}" + (f" emulator={emulator}" if emulator else "")
+    return f"{text}\n\n{line}" if text else line
 
 
 def compute(spec: ProxmoxMachineSpec) -> dict[str, str]:
@@ -73,7 +107,17 @@ def compute(spec: ProxmoxMachineSpec) -> dict[str, str]:
         "bios": spec.bios,
         "onboot": spec.on_boot,
     }
-    return {key: _text(value) for key, value in named.items() if value is not None}
+    options = {key: _text(value) for key, value in named.items() if value is not None}
+    if spec.numa_nodes:
+        options["numa"] = "1"
+    if spec.huge_pages_mib:
+        options["hugepages"] = str(spec.huge_pages_mib)
+    return options | {f"numa{n}": numa_value(each) for n, each in enumerate(spec.numa_nodes)}
+
+
+def numa_value(node: NumaNodeSpec) -> str:
+    """A NUMA node of the guest whose memory is bound to one of the host."""
+    return f"cpus={node.vcpus},hostnodes={node.host_node},memory={node.memory_mib},policy=bind"
 
 
 def hardware_hash(spec: ProxmoxMachineSpec) -> str:
@@ -90,10 +134,30 @@ def new_disks(spec: ProxmoxMachineSpec, current: Mapping[str, str], storage: str
     return {d.disk: disk_value(d, storage) for d in extra if d.disk not in current}
 
 
-def nic_value(owner: str, device: NetworkDevice, zone: ZoneSettings, current: str) -> str:
-    """A network device; settings that neither spec nor zone give come from the template."""
+def _queues(spec: ProxmoxMachineSpec, current: Mapping[str, str]) -> int | None:
+    """The queues of virtio devices; None: as the template has them."""
+    if spec.network_queues is None:
+        return None
+    cores = spec.num_cores or int(current.get("cores", "1"))
+    return min(cores * (spec.num_sockets or int(current.get("sockets", "1"))), MAX_QUEUES)
+
+
+def nic_value(
+    owner: str,
+    device: NetworkDevice,
+    zone: ZoneSettings,
+    current: str,
+    queues: int | None = None,
+) -> str:
+    """
+    A network device; settings that neither spec nor zone give come from the template.
+
+    ``queues`` replaces those of the template, if the device can have any.
+    """
     had = _parse(current)
     model: str = device.model or next((m for m in _MODELS if m in had), "virtio")
+    if queues is not None and model == "virtio":
+        had["queues"] = str(queues)
     parts: dict[str, object] = {
         "bridge": device.bridge or zone.bridge or had.get("bridge") or BRIDGE,
         "firewall": device.firewall if device.firewall is not None else had.get("firewall"),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from moxwell.scheduling.guest_sizes import GuestSize, make_size
 from moxwell.scheduling.inventory_model import GIB, HostKey
+from moxwell.scheduling.numa.host_numa import HostNuma
 from moxwell.scheduling.packing.instance_types import InstanceType, Offering
 from moxwell.scheduling.requirements import LabelRequirement, RequirementOperator, requirement
 from moxwell.scheduling.well_known_labels import (
@@ -44,6 +45,7 @@ class HostRoom:
     online: bool = True
     arch: str = "amd64"
     zone: str = ""  # empty: the host's name
+    numa: HostNuma | None = None  # None: guests are not placed by NUMA node
 
     @property
     def zone_name(self) -> str:
@@ -55,6 +57,7 @@ class HostRoom:
             and size.cpus <= self.cpus
             and size.memory_bytes <= self.memory_bytes
             and size.disk_bytes <= self.disk_bytes
+            and (self.numa is None or self.numa.fits(size.cpus, size.guest_memory_mib))
         )
 
 

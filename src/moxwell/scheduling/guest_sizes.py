@@ -31,6 +31,7 @@ CPUS = (1, 2, 4, 8, 16)
 DISK_GIB = 30
 CPU_PRICE, GB_PRICE, GB = 0.025, 0.001, 10**9
 SPOT_PRICE = 0.5
+MEMORY_STEP_MIB = 8
 _KUBE_CPU = ((2, "20m"), (4, "50m"))
 _KUBE_MEMORY = ((1, "128Mi"), (2, "192Mi"), (4, "256Mi"))
 _PODS = ((1, 32), (2, 64))
@@ -77,6 +78,11 @@ class GuestSize:
     @property
     def memory_bytes(self) -> int:
         return self.capacity.get(MEMORY, 0) // 1000
+
+    @property
+    def guest_memory_mib(self) -> int:
+        """The memory of the guest: a multiple of 8 MiB, as a ProxmoxMachine has it."""
+        return self.memory_bytes // MIB // MEMORY_STEP_MIB * MEMORY_STEP_MIB
 
     @property
     def disk_bytes(self) -> int:

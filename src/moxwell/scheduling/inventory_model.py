@@ -7,6 +7,8 @@ A host is identified by region and name, since two Proxmox clusters may both hav
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from moxwell.scheduling.numa.guests import GuestCpuUse
+
 MIB = 1 << 20
 GIB = 1 << 30
 
@@ -61,6 +63,8 @@ class CandidateHost:
     memory_taken: int = 0
     stores: Mapping[str, HostStorage] = field(default_factory=dict)
     capabilities: HostCapabilities = HostCapabilities()
+    cpu_percent: int | None = None  # how much of it guests may get; None: as the request says
+    memory_percent: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +97,4 @@ class PendingGuest:
     memory_bytes: int
     storage: str = ""
     disk_bytes: int = 0
+    use: GuestCpuUse | None = None  # its CPUs and NUMA nodes

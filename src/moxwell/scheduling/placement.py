@@ -255,15 +255,17 @@ def _template(
 
 
 def _compute(request: PlacementRequest, host: CandidateHost, usage: _HostUsage) -> list[str]:
-    why = []
+    why, limits = [], request.limits
+    cpu_percent = limits.cpu_percent if host.cpu_percent is None else host.cpu_percent
+    memory_percent = limits.memory_percent if host.memory_percent is None else host.memory_percent
     if host.cpus and request.cpus > host.cpus:
         why.append(f"needs {request.cpus} CPUs, the host has {host.cpus}")
-    elif request.limits.cpu_percent:
-        free = host.cpus * request.limits.cpu_percent // 100 - usage.cpus_taken
+    elif cpu_percent:
+        free = host.cpus * cpu_percent // 100 - usage.cpus_taken
         if free < request.cpus:
             why.append(f"needs {request.cpus} CPUs, {max(free, 0)} are free")
-    if request.limits.memory_percent:
-        spare = host.memory_bytes * request.limits.memory_percent // 100 - usage.memory_taken
+    if memory_percent:
+        spare = host.memory_bytes * memory_percent // 100 - usage.memory_taken
         if spare < request.memory_bytes:
             needed, free_mib = request.memory_bytes // MIB, max(spare, 0) // MIB
             why.append(f"needs {needed} MiB memory, {free_mib} MiB are free")

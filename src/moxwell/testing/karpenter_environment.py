@@ -8,7 +8,7 @@ runs on virtual time and without sockets.
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from moxwell.api import registry
@@ -32,6 +32,7 @@ from moxwell.pve.reservations import Reservations
 from moxwell.runtime.key import Key
 from moxwell.runtime.manager import Manager, assemble
 from moxwell.runtime.tenant_clients import TenantClients
+from moxwell.scheduling.numa.sources import NodeSettings
 from moxwell.testing import machine_stories
 from moxwell.testing.embedded_environment import EmbeddedEnvironment, create_environment
 from moxwell.testing.machine_provider import ProviderUnderTest
@@ -80,8 +81,12 @@ class KarpenterEnvironment:
 
     stage: StoryEnvironment
     program: ProviderProgram
-    store: EmbeddedApiServer
+    environment: EmbeddedEnvironment
     transports: dict[str, SimTransport]
+
+    @property
+    def store(self) -> EmbeddedApiServer:
+        return self.environment.store
 
     @property
     def kube(self) -> Kube:
@@ -118,6 +123,20 @@ class KarpenterEnvironment:
         """The provider as the common checks need it."""
         return ProviderUnderTest(self.provider, await self.pool(), self.claim, self.settle)
 
+    @asynccontextmanager
+    async def restarted(self, **options: Any) -> AsyncIterator["KarpenterEnvironment"]:
+        """The same cluster and regions with a new run of the program; the old one is stopped."""
+        self.program.manager.stop()
+        program = create_program(self.environment, self.transports, **options)
+        running = asyncio.create_task(program.manager.run())
+        try:
+            await asyncio.sleep(30)
+            yield replace(self, program=program)
+        finally:
+            program.manager.stop()
+            with suppress(asyncio.CancelledError):
+                await running
+
     async def settle(self) -> None:
         """Let launches and terminations finish."""
         await asyncio.sleep(300)
@@ -150,6 +169,7 @@ def create_program(
     trusted: bool = False,
     defaults: Callable[[], MachineDefaults] = MachineDefaults,
     settings: CatalogueSettings | None = None,
+    hosts: NodeSettings | None = None,
 ) -> ProviderProgram:
     """Infrastructure controllers, embedded Cluster API and the provider."""
     effects, clock = counter or EffectCounter(), environment.clock
@@ -170,7 +190,7 @@ def create_program(
     ):
         runtime.manager.add(controller)
     runtime.manager.add_loop("pve", regions.run)
-    side = management_side(runtime, clock, regions, regional, reservations)
+    side = management_side(runtime, clock, regions, regional, reservations, hosts)
     provider = add_provider(
         side, runtime, CLUSTER, defaults=defaults, settings=settings, trusted=trusted
     )
@@ -193,7 +213,7 @@ async def karpenter_environment(
     running = asyncio.create_task(program.manager.run())
     try:
         await asyncio.sleep(30)
-        yield KarpenterEnvironment(created.stage, program, created.store, transports)
+        yield KarpenterEnvironment(created.stage, program, created, transports)
     finally:
         program.manager.stop()
         with suppress(asyncio.CancelledError):

@@ -5,17 +5,21 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from moxwell.agent.__main__ import one_pass
 from moxwell.agent.apply import Host
 from moxwell.agent.host_files import HostFiles
 from moxwell.agent.marked_guests import GuestThread, MarkedGuest, find_guests
-from moxwell.agent.plan import governor_file, plan_changes
+from moxwell.agent.plan import HostCpus, governor_file, plan_changes
 
 ONLINE = frozenset(range(8))
+FLAT = HostCpus(ONLINE)  # no siblings, no NUMA nodes
 
 
 def guest(vmid: int, cpus: tuple[int, ...] = (), emulator: tuple[int, ...] = ()) -> MarkedGuest:
@@ -26,7 +30,7 @@ def guest(vmid: int, cpus: tuple[int, ...] = (), emulator: tuple[int, ...] = ())
 
 
 def test_each_vcpu_gets_its_cpu_and_the_emulator_runs_beside_them() -> None:
-    found = plan_changes([guest(1, (2, 6), (3,))], ONLINE, ONLINE, {"01:00": (40,)})
+    found = plan_changes([guest(1, (2, 6), (3,))], FLAT, ONLINE, {"01:00": (40,)})
     assert found.threads == {10: {2}, 11: {6}, 19: {3}}
     assert found.files == {
         "proc/irq/40/smp_affinity_list": "2,6",
@@ -36,15 +40,63 @@ def test_each_vcpu_gets_its_cpu_and_the_emulator_runs_beside_them() -> None:
 
 
 def test_shared_guests_keep_off_pinned_cpus() -> None:
-    found = plan_changes([guest(1, (0, 1)), guest(2)], ONLINE, frozenset(), {})
+    found = plan_changes([guest(1, (0, 1)), guest(2)], FLAT, frozenset(), {})
     assert found.threads[20] == found.threads[29] == frozenset(range(2, 8))
-    assert plan_changes([guest(2)], ONLINE, frozenset(), {}).threads == {}
+    assert plan_changes([guest(2)], FLAT, frozenset(), {}).threads == {}
 
 
 @pytest.mark.parametrize("cpus", [(0, 99), (0, 1)], ids=["missing CPU", "CPU of another guest"])
 def test_a_guest_with_an_impossible_wish_is_shared(cpus: tuple[int, ...]) -> None:
-    found = plan_changes([guest(1, (0, 2)), guest(2, cpus)], ONLINE, frozenset(), {})
+    found = plan_changes([guest(1, (0, 2)), guest(2, cpus)], FLAT, frozenset(), {})
     assert found.threads[20] == ONLINE - {0, 2}
+
+
+SMT = HostCpus(
+    ONLINE,
+    {cpu: frozenset({cpu % 4, cpu % 4 + 4}) for cpu in ONLINE},
+    {0: frozenset({0, 1, 4, 5}), 1: frozenset({2, 3, 6, 7})},
+)
+
+
+def test_shared_guests_keep_off_siblings_and_beside_their_memory() -> None:
+    bound = replace(guest(2), nodes={0: (0,), 1: (1,)})
+    found = plan_changes([guest(1, (0, 1), (1,)), bound], SMT, frozenset(), {})
+    rest = frozenset({2, 3, 6, 7})
+    assert found.threads[19] == rest  # CPUs for the emulator that another guest got since
+    assert found.threads[20] == rest  # node 0 has no CPU left
+    assert found.threads[21] == found.threads[29] == rest
+    alone = plan_changes([bound], SMT, frozenset(), {}).threads
+    assert alone == {20: {0, 1, 4, 5}, 21: {2, 3, 6, 7}}
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(
+        st.builds(
+            guest,
+            vmid=st.integers(1, 9),
+            cpus=st.lists(st.integers(0, 9), max_size=3, unique=True).map(tuple),
+            emulator=st.lists(st.integers(0, 9), max_size=2).map(tuple),
+        ),
+        max_size=5,
+        unique_by=lambda g: g.vmid,
+    )
+)
+def test_no_thread_of_another_runs_on_a_pinned_core(guests: list[MarkedGuest]) -> None:
+    found = plan_changes(guests, SMT, frozenset(), {}).threads
+    pinned: dict[int, set[int]] = {}
+    for each in guests:
+        mine = [found.get(t.number, ONLINE) for t in each.threads if t.vcpu >= 0]
+        if each.cpus and mine[: len(each.cpus)] == [frozenset({cpu}) for cpu in each.cpus]:
+            pinned[each.vmid] = set(each.cpus)
+    every = [cpu for cpus in pinned.values() for cpu in cpus]
+    assert len(every) == len(set(every))
+    for each in guests:
+        for thread in each.threads:
+            cpus = found.get(thread.number, ONLINE)
+            assert cpus
+            if each.vmid not in pinned and SMT.online - SMT.whole_cores(every):
+                assert not cpus & SMT.whole_cores(every)
 
 
 class FakeThreads:
@@ -74,7 +126,7 @@ def fake(tmp_path: Path) -> tuple[HostFiles, Path]:
 def test_what_was_changed_is_undone_also_after_a_restart(tmp_path: Path) -> None:
     files, record = fake(tmp_path)
     threads = FakeThreads()
-    wanted = plan_changes([guest(1, (2, 6))], ONLINE, ONLINE, {})
+    wanted = plan_changes([guest(1, (2, 6))], FLAT, ONLINE, {})
     Host(files, record, get_affinity=threads.get, set_affinity=threads.set).apply(wanted)
     assert threads.cpus[10] == {2}
     assert files.read(governor_file(2)) == "performance"
@@ -89,10 +141,10 @@ def test_a_guest_that_is_gone_frees_its_cpus(tmp_path: Path) -> None:
     files, record = fake(tmp_path)
     threads = FakeThreads()
     host = Host(files, record, get_affinity=threads.get, set_affinity=threads.set)
-    host.apply(plan_changes([guest(1, (2, 6))], ONLINE, ONLINE, {}))
+    host.apply(plan_changes([guest(1, (2, 6))], FLAT, ONLINE, {}))
     for number in (10, 11, 19):
         del threads.cpus[number]
-    host.apply(plan_changes([], ONLINE, ONLINE, {}))
+    host.apply(plan_changes([], FLAT, ONLINE, {}))
     assert files.read(governor_file(6)) == "powersave"
 
 
@@ -100,6 +152,9 @@ CONFIG = """#moxwell-cpus%3A 2,6 emulator=3
 #notes of a person
 cores: 2
 hostpci0: 0000:41:00,pcie=1
+numa: 1
+numa0: cpus=0-1,hostnodes=1,memory=512,policy=bind
+numa1: cpus=2,memory=512
 tags: moxwell;web
 [snapshot]
 tags: other
@@ -124,6 +179,7 @@ def test_marks_are_read_from_guest_configurations(tmp_path: Path) -> None:
     first, second = find_guests(HostFiles(tmp_path))
     assert (first.vmid, first.cpus, first.emulator) == (100, (2, 6), (3,))
     assert first.devices == ("0000:41:00",)
+    assert first.nodes == {0: (1,), 1: (1,)}
     assert first.threads == (GuestThread(1007, -1), GuestThread(1008, 1))
     assert (second.vmid, second.cpus) == (102, ())
 

@@ -9,7 +9,7 @@ from moxwell.agent import notes
 from moxwell.agent.cpu_lists import format_list, parse_list
 from moxwell.agent.host_files import HostFiles
 from moxwell.agent.topology import read_topology
-from moxwell.scheduling.numa.agent_topology import from_agent
+from moxwell.scheduling.numa.agent_topology import from_agent, published_topology
 from moxwell.scheduling.numa.placement import GuestShape, NumaPlacement, place
 from moxwell.scheduling.numa.sources import InvalidNodeSettings
 
@@ -64,15 +64,15 @@ def test_topology_of_a_host_with_two_sockets(host: HostFiles) -> None:
 
 def test_the_published_topology_places_guests(host: HostFiles) -> None:
     text = notes.with_topology("# My host\n", read_topology(host))
-    topology = from_agent(notes.find_topology(text))
+    topology = published_topology(text)
+    assert topology is not None
     found = place(topology, (), GuestShape(2, 4096, pinned=True))
     assert isinstance(found, NumaPlacement)
     assert found.cpus == (0, 4)
 
 
 def test_this_machine_has_a_topology() -> None:
-    found = json.loads(json.dumps(read_topology(HostFiles())))
-    assert from_agent(found).cpus
+    assert from_agent(json.dumps(read_topology(HostFiles()))).cpus
 
 
 def test_notes_of_the_operator_stay() -> None:
@@ -88,6 +88,10 @@ def test_notes_without_a_topology(text: str) -> None:
     assert notes.find_topology(text) is None
 
 
+def test_notes_without_a_block_publish_nothing() -> None:
+    assert published_topology("# Rack 4") is None
+
+
 @pytest.mark.parametrize(
     "published",
     [
@@ -100,7 +104,7 @@ def test_notes_without_a_topology(text: str) -> None:
 )
 def test_a_topology_that_cannot_be_is_refused(published: object) -> None:
     with pytest.raises(InvalidNodeSettings):
-        from_agent(published)
+        from_agent(json.dumps(published))
 
 
 @pytest.mark.parametrize(("text", "cpus"), [("0-2,5", (0, 1, 2, 5)), ("", ()), ("x,1", (1,))])

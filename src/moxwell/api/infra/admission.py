@@ -139,6 +139,9 @@ def _machine(spec: ProxmoxMachineSpec) -> Iterator[str]:
             yield f"spec.disks.extra: {disks.boot_volume.disk} is already the boot volume"
         if ISO_SLOT in slots:
             yield f"spec.disks.extra: {ISO_SLOT} is reserved for the bootstrap ISO; use another"
+    total = sum(node.memory_mib for node in spec.numa_nodes)
+    if spec.numa_nodes and total != spec.memory_mib:
+        yield f"spec.numaNodes: their memory is {total} MiB and must sum up to spec.memoryMiB"
     if spec.target and spec.allowed_nodes and spec.target not in spec.allowed_nodes:
         yield f"spec.target: {spec.target} is not in spec.allowedNodes"
 

@@ -12,6 +12,7 @@ from msgspec import Meta, field
 
 from moxwell.api.capi.shared import MachineAddress
 from moxwell.api.conditions import Condition
+from moxwell.api.infra.cpu_placement import CpuPinning, NumaNodeSpec
 from moxwell.api.infra.network import NetworkSpec
 from moxwell.api.infra.template import (
     Claim,
@@ -69,6 +70,13 @@ class ProxmoxMachineSpec(Value, frozen=True, kw_only=True):
     cpu_limit: float | None = field(name="cpuLimit", default=None)
     cpu_units: int | None = field(name="cpuUnits", default=None)
     numa: bool | None = None
+    # the memory of these nodes sums up to memoryMiB
+    numa_nodes: Annotated[tuple[NumaNodeSpec, ...], Meta(max_length=8)] = field(
+        name="numaNodes", default=()
+    )
+    cpu_pinning: CpuPinning | None = field(name="cpuPinning", default=None)
+    # huge pages of the host, which only a login as root@pam may set
+    huge_pages_mib: Literal[2, 1024] | None = field(name="hugePagesMiB", default=None)
     memory_mib: Annotated[int, Meta(ge=0, multiple_of=8)] | None = field(
         name="memoryMiB", default=None
     )
@@ -77,6 +85,8 @@ class ProxmoxMachineSpec(Value, frozen=True, kw_only=True):
     bios: Literal["seabios", "ovmf"] | None = None
     disks: MachineDisks | None = None
     network: NetworkSpec | None = None
+    # a queue per vCPU for virtio devices that set no queues
+    network_queues: Literal["PerCPU"] | None = field(name="networkQueues", default=None)
     pci_devices: tuple[PciDeviceSpec, ...] = field(name="pciDevices", default=())
     # description in Proxmox
     description: str | None = None
@@ -116,6 +126,13 @@ class ProxmoxMachineSpec(Value, frozen=True, kw_only=True):
             "a linked clone uses its template's format: omit format or set full: true",
             lambda self, old: self.format is None or self.full is not False,
             ".format",
+        ),
+        ValidationRule(
+            "!(has(self.cpuPinning) || has(self.numaNodes) && self.numaNodes.size() > 0) "
+            "|| has(self.target)",
+            "NUMA nodes and CPUs are those of one host: set target to it",
+            lambda self, old: not (self.cpu_pinning or self.numa_nodes) or bool(self.target),
+            ".target",
         ),
     )
 

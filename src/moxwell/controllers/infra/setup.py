@@ -43,6 +43,7 @@ from moxwell.runtime.caches import Caches
 from moxwell.runtime.key import Key
 from moxwell.runtime.manager import Runtime
 from moxwell.runtime.reconciler import Controller
+from moxwell.scheduling.numa.sources import NodeSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ class _Shared:
     templates: TemplateCache
     isos: IsoCache
     policy: InfraPolicy
+    hosts: NodeSettings
 
 
 def add_infra(
@@ -77,8 +79,13 @@ def add_infra(
     *,
     registry: RegionRegistry,
     policy: InfraPolicy | None = None,
+    hosts: NodeSettings | None = None,
 ) -> Infra:
-    """Add the infrastructure controllers to a runtime; ``policy`` is what the operator allows."""
+    """
+    Add the infrastructure controllers to a runtime.
+
+    ``policy`` is what the operator allows, ``hosts`` the content of a node-settings file.
+    """
     shared = _Shared(
         runtime,
         clock,
@@ -89,6 +96,7 @@ def add_infra(
         TemplateCache(clock),
         IsoCache(clock),
         policy or InfraPolicy(),
+        hosts or {},
     )
     explainer = _add_machines(shared)
     _add_clusters(shared)
@@ -104,7 +112,9 @@ def _add_machines(shared: _Shared) -> Explainer:
     caches = manager.caches
     own = caches.of(ProxmoxMachine)
     others = MachineCaches(caches.of(Machine), caches.of(Cluster), caches.of(ProxmoxCluster))
-    placement = PlacementReader(regions, clock, shared.templates, shared.reservations, own)
+    placement = PlacementReader(
+        regions, clock, shared.templates, shared.reservations, own, shared.hosts
+    )
     agent, backoff = GuestAgentProbe(clock), TaskBackoff(clock)
     stale_clones = StaleCloneObserver(regions, clock)
     observer = MachineObserver(

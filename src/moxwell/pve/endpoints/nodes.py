@@ -109,6 +109,12 @@ class HostPciDevice(Struct, frozen=True, kw_only=True):
     mdev: bool = False
 
 
+class HostNotes(Struct, frozen=True, kw_only=True):
+    """The notes of a host, from its configuration."""
+
+    description: str = ""
+
+
 class HostTime(Struct, frozen=True, kw_only=True):
     """Clock of a host; ``time`` is UTC."""
 
@@ -133,6 +139,11 @@ class NodesReader(ReadEndpoints):
 
     async def status(self, host: str) -> HostStatus:
         return await self._caller.read(HostStatus, path("nodes", host, "status"))
+
+    async def notes(self, host: str) -> str:
+        """Return the notes of a host; needs Sys.Audit."""
+        config = await self._caller.read(HostNotes, path("nodes", host, "config"))
+        return config.description
 
     async def time(self, host: str) -> HostTime:
         return await self._caller.read(HostTime, path("nodes", host, "time"))

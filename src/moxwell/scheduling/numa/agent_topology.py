@@ -1,5 +1,6 @@
-"""Builds a host's topology from what the host agent publishes."""
+"""Builds a host's topology from what the host agent publishes in the notes of the host."""
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
@@ -13,6 +14,8 @@ from moxwell.scheduling.numa.topology import (
     HostTopology,
     TopologySource,
 )
+
+_BLOCK = re.compile(r"<!-- moxwell-agent\n(.*?)\n-->", re.DOTALL)
 
 
 class AgentNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,11 +34,17 @@ class AgentTopology(msgspec.Struct, frozen=True, kw_only=True):
     nodes: Annotated[tuple[AgentNode, ...], Meta(min_length=1)]
 
 
-def from_agent(published: object, reserved: frozenset[int] = frozenset()) -> HostTopology:
-    """Build the topology; ``reserved`` CPUs stay the host's."""
+def published_topology(notes: str) -> HostTopology | None:
+    """The topology in the notes of a host; None if the agent published none."""
+    block = _BLOCK.search(notes)
+    return from_agent(block[1]) if block else None
+
+
+def from_agent(published: str) -> HostTopology:
+    """Build the topology from the agent's JSON."""
     try:
-        found = msgspec.convert(published, AgentTopology)
-    except msgspec.ValidationError as error:
+        found = msgspec.json.decode(published, type=AgentTopology)
+    except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidNodeSettings(f"topology of the host agent: {error}") from error
     cpus = tuple(sorted(HostCpu(*cpu) for cpu in found.cpus))
     if missing := {cpu.node for cpu in cpus} - {node.number for node in found.nodes}:
@@ -44,4 +53,4 @@ def from_agent(published: object, reserved: frozenset[int] = frozenset()) -> Hos
         HostNumaNode(n.number, n.memory, {int(s): c for s, c in n.pages.items() if s.isdecimal()})
         for n in found.nodes
     )
-    return HostTopology(cpus, nodes, reserved, DEFAULT_RESERVED_MIB, TopologySource.AGENT)
+    return HostTopology(cpus, nodes, frozenset(), DEFAULT_RESERVED_MIB, TopologySource.AGENT)

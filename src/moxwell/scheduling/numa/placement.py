@@ -9,6 +9,7 @@ from moxwell.scheduling.numa.guests import (
     MAX_NUMA,
     GuestCpuUse,
     free_memory,
+    free_pages,
     pinned_cpus,
     shared_cpus,
 )
@@ -65,7 +66,7 @@ def place(
 ) -> NumaPlacement | NoNumaPlacement:
     """Place a guest beside others; shared vCPUs per CPU stay below ``overcommit``."""
     host = _Host(topology, tuple(guests), overcommit)
-    if problem := _impossible(shape):
+    if problem := _impossible(shape) or host.lacks(shape):
         return NoNumaPlacement(problem)
     numbers = [node.number for node in topology.nodes]
     for count in range(1, min(len(numbers), MAX_NUMA, shape.vcpus) + 1):
@@ -102,21 +103,41 @@ class _Host:
         self._taken = pinned_cpus(guests)
         self._shared = shared_cpus(topology, guests)
         self.memory = free_memory(topology, guests)
-        self._vcpus = sum(guest.vcpus for guest in guests if not guest.pinned)
+        shared = [guest for guest in guests if not guest.pinned]
+        self._vcpus = sum(guest.vcpus for guest in shared)
+        self._node_vcpus = {
+            node.number: sum(guest.bound_vcpus.get(node.number, 0) for guest in shared)
+            for node in topology.nodes
+        }
         self._overcommit = overcommit
+        self._pages = {size: free_pages(topology, guests, size) for size in (2, 1024)}
+
+    def lacks(self, shape: GuestShape) -> str:
+        """What the host as a whole lacks; found before combinations of nodes are tried."""
+        memory = sum(max(free, 0) for free in self.memory.values())
+        if memory < shape.memory_mib:
+            return f"{shape.memory_mib} MiB of memory are asked for, {memory} MiB are free"
+        free = sum(len(self._free(node.number)) for node in self._topology.nodes)
+        if shape.pinned and free < shape.vcpus:
+            return f"{shape.vcpus} CPUs are asked for, {free} are free for pinned guests"
+        if not shape.pinned and not self._has_shared_room(shape.vcpus):
+            return f"{shape.vcpus} vCPUs are asked for beside {self._vcpus} on shared CPUs"
+        return ""
 
     def on(self, nodes: tuple[int, ...], shape: GuestShape) -> NumaPlacement | None:
         """Place the guest on exactly these nodes, if it fits."""
-        if not shape.pinned and not self._has_shared_room(shape.vcpus):
-            return None
         memory = _memory_parts(shape, len(nodes))
         counts = _even_parts(shape.vcpus, len(nodes))
-        if any(self.memory[n] < part for n, part in zip(nodes, memory, strict=True)):
+        pages = self._pages.get(shape.huge_page_mib, {})
+        if any(
+            self.memory[n] < part or pages.get(n, part) < part
+            for n, part in zip(nodes, memory, strict=True)
+        ):
             return None
         made, first = list[GuestNumaNode](), 0
         for node, count, part in zip(nodes, counts, memory, strict=True):
             cpus = self._pinned(node, count) if shape.pinned else ()
-            if cpus is None:
+            if cpus is None or (not shape.pinned and not self._has_node_room(node, count)):
                 return None
             made.append(GuestNumaNode(node, tuple(range(first, first + count)), part, cpus))
             first += count
@@ -130,16 +151,20 @@ class _Host:
         return cores - len(placement.cpus), memory, tuple(hosts)
 
     def refusal(self, shape: GuestShape) -> str:
-        memory = sum(max(free, 0) for free in self.memory.values())
-        if memory < shape.memory_mib:
-            return f"{shape.memory_mib} MiB of memory are asked for, {memory} MiB are free"
+        if shape.huge_page_mib:
+            return f"no NUMA nodes have enough huge pages of {shape.huge_page_mib} MiB free"
         if shape.pinned:
-            free = sum(len(self._free(node.number)) for node in self._topology.nodes)
-            return f"{shape.vcpus} CPUs are asked for, {free} are free for pinned guests"
+            return f"no NUMA nodes have {shape.vcpus} whole cores free beside the shared guests"
         return f"no NUMA nodes have {shape.vcpus} vCPUs and {shape.memory_mib} MiB free together"
 
     def _has_shared_room(self, vcpus: int) -> bool:
         return self._vcpus + vcpus <= len(self._shared) * self._overcommit
+
+    def _has_node_room(self, node: int, vcpus: int) -> bool:
+        return self._node_vcpus[node] + vcpus <= self._on(node, self._shared) * self._overcommit
+
+    def _on(self, node: int, cpus: frozenset[int]) -> int:
+        return sum(1 for cpu in self._topology.usable(node) if cpu.number in cpus)
 
     def _free(self, node: int) -> tuple[int, ...]:
         cpus = (c for c in self._topology.usable(node) if c.number not in self._taken)
@@ -158,6 +183,8 @@ class _Host:
         rest = self._shared - whole_cores(self._topology, pinned)
         if len(rest) * self._overcommit < self._vcpus:
             return None  # shared guests would lose the CPUs that they need
+        if any(self._on(n, rest) * self._overcommit < self._node_vcpus[n] for n in nodes):
+            return None  # so would those that are bound to one of the nodes
         near = {c.number for node in nodes for c in self._topology.usable(node)}
         return NumaPlacement(made, frozenset(rest & near or rest))
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated
 
 import msgspec
@@ -45,6 +46,9 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     nodes: Mapping[str, NumaSettings] = msgspec.field(default_factory=dict)
     reservedcpus: tuple[int, ...] = ()
     reservedmemory: Annotated[int, Meta(ge=0)] = DEFAULT_RESERVED_MIB * MIB
+    # not in the provider's format: how often CPUs and memory may be given to guests
+    cpuovercommit: Annotated[float, Meta(gt=0, le=100)] | None = None
+    memoryovercommit: Annotated[float, Meta(gt=0, le=100)] | None = None
 
 
 NodeSettings = Mapping[str, Mapping[str, HostSettings]]
@@ -90,6 +94,13 @@ def from_settings(settings: HostSettings) -> HostTopology:
     )
 
 
+def with_reserved(topology: HostTopology, settings: HostSettings) -> HostTopology:
+    """A topology with the reserved CPUs and memory of a file that describes no NUMA nodes."""
+    reserved = frozenset(settings.reservedcpus) & topology.numbers
+    memory = settings.reservedmemory // MIB
+    return replace(topology, reserved_cpus=reserved, reserved_memory_mib=memory)
+
+
 def guess(*, sockets: int, cores: int, cpus: int, memory_mib: int, model: str = "") -> HostTopology:
     """
     Guess the topology of a host: one NUMA node per socket, siblings as Linux numbers them.
@@ -132,5 +143,6 @@ def _check(settings: HostSettings, where: str) -> None:
         if not node.memsize and not node.memory:
             raise InvalidNodeSettings(f"{where}.nodes.{name}: set memsize to the node's bytes")
         seen |= set(members)
-    if unknown := set(settings.reservedcpus) - seen:
+    unknown = set(settings.reservedcpus) - seen
+    if settings.nodes and unknown:
         raise InvalidNodeSettings(f"{where}.reservedcpus: the host has no CPU {min(unknown)}")

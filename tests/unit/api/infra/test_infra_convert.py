@@ -159,6 +159,8 @@ def _values(info: Any) -> st.SearchStrategy[Any]:
 
 
 def _string(info: Any) -> st.SearchStrategy[str]:
+    if info.pattern and info.pattern.startswith("^[0-9]"):  # lists of CPUs
+        return st.sampled_from(["0", "0-3"])
     if info.pattern and "net" in info.pattern:
         return st.integers(0, 9).map(lambda n: f"net{n}")
     if info.pattern and "scsi" in info.pattern:

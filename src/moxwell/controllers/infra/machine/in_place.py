@@ -92,7 +92,7 @@ def _configure(obj: ProxmoxMachine, found: MachineGuest, config: GuestConfig) ->
         "tags": mark.tags([*kept, *user_tags(obj.spec.tags)]),
     }
     if obj.spec.description is not None:
-        changes["description"] = mark.describe(obj.spec.description)
+        changes["description"] = mark.describe(guest_hardware.description(obj.spec))
     step = Configure(steps.guest(obj, found), changes=changes, digest=config.digest)
     return step if step.is_needed(config) else None
 

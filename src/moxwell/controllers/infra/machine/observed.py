@@ -41,6 +41,7 @@ class MachineRegion:
     known: bool = True
     reachable: bool = True
     error: str = ""
+    root: bool = False  # logged in as root@pam with a password
 
     @property
     def usable(self) -> bool:

@@ -31,6 +31,7 @@ from moxwell.scheduling.inventory_model import (
     PendingGuest,
     PlacedReplica,
 )
+from moxwell.scheduling.numa.sources import NodeSettings, settings_of
 from moxwell.scheduling.placement import PlacementRequest
 from moxwell.scheduling.simulate import PlacementInput
 from moxwell.scheduling.templates import TemplateMissing, choose_templates
@@ -51,7 +52,10 @@ class PlacementReader:
         templates: TemplateCache,
         reservations: Reservations,
         machines: Cache[ProxmoxMachine],
+        hosts: NodeSettings | None = None,
     ) -> None:
+        """``hosts``: the content of a node-settings file, with ratios of overcommitment."""
+        self._hosts = hosts or {}
         self._regions, self._clock = regions, clock
         self._capabilities = HostCapabilityCache(clock)
         self._templates, self._reservations, self._machines = templates, reservations, machines
@@ -68,7 +72,7 @@ class PlacementReader:
         return ObservedPlacement(  # nothing is awaited from here on
             PlacementInput(
                 request,
-                tuple(_hosts(zones, capabilities)),
+                tuple(_hosts(zones, capabilities, self._hosts)),
                 tuple(t.template for t in templates),
                 tuple(self._replicas(machine)),
                 tuple(self._pending(machine)),
@@ -174,7 +178,9 @@ class PlacementReader:
 
 
 def _hosts(
-    zones: Zones, capabilities: Mapping[HostKey, HostCapabilities]
+    zones: Zones,
+    capabilities: Mapping[HostKey, HostCapabilities],
+    ratios: NodeSettings,
 ) -> Iterable[CandidateHost]:
     for zone, (region, settings) in zones.items():
         view = region.inventory.view
@@ -188,6 +194,7 @@ def _hosts(
                 if at == name
             }
             key = HostKey(region.name, name)
+            given = settings_of(ratios, region.name, name)
             yield CandidateHost(
                 key,
                 host.cpus,
@@ -198,7 +205,13 @@ def _hosts(
                 memory_taken=sum(g.memory_bytes for g in guests),
                 stores=stores,
                 capabilities=_with_zone(capabilities.get(key), settings),
+                cpu_percent=_percent(given.cpuovercommit if given else None),
+                memory_percent=_percent(given.memoryovercommit if given else None),
             )
+
+
+def _percent(ratio: float | None) -> int | None:
+    return None if ratio is None else round(ratio * 100)
 
 
 def _with_zone(found: HostCapabilities | None, zone: ZoneSettings) -> HostCapabilities:

@@ -49,7 +49,7 @@ from moxwell.pve.steps import (
 )
 from moxwell.runtime.key import Key
 from moxwell.runtime.move import Done, Wait
-from moxwell.scheduling import last_applied
+from moxwell.scheduling import guest_hardware, last_applied
 
 
 def plan(obj: ProxmoxMachine, seen: ObservedProxmoxMachine) -> Move:
@@ -124,7 +124,7 @@ def _create(obj: ProxmoxMachine, claim: Claim, seen: ObservedProxmoxMachine) -> 
         template=claim.template,
         template_host=claim.template_host,
         name=obj.name,
-        description=obj.spec.description or "",
+        description=guest_hardware.description(obj.spec),
         full=not claim.linked,
         storage=claim.storage,
         format=(obj.spec.format or "") if not claim.linked else "",

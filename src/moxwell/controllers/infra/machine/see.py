@@ -269,7 +269,7 @@ class MachineObserver:
         if not health.reachable:
             error = f"region {name} does not answer: {region.problem}"
             return None, replace(seen, region=MachineRegion(reachable=False, error=error))
-        return region, seen
+        return region, replace(seen, region=MachineRegion(root=region.config.is_root))
 
     def _see_tasks(
         self, obj: ProxmoxMachine, region: Region, seen: ObservedProxmoxMachine

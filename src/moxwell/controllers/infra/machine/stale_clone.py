@@ -16,12 +16,9 @@ from moxwell.clock import Clock
 from moxwell.controllers.infra.guest_names import mark_of
 from moxwell.controllers.infra.machine.observed import MachineGuest, StaleClone
 from moxwell.pve import errors, ownership
-from moxwell.pve.config import PasswordAuth
 from moxwell.pve.guests import CLONING
 from moxwell.pve.model import ObservedGuest
 from moxwell.pve.regions import Region, Regions
-
-ROOT = "root@pam"
 
 
 class StaleCloneObserver:
@@ -78,19 +75,14 @@ class StaleCloneObserver:
             return StaleClone(name, vmid, "gone", host)  # the VMID belongs to another guest now
         if not config.lock:
             return StaleClone(name, vmid, "removable", host)
-        if config.lock == CLONING and is_root(region) and not await clone_tasks_run(region, host):
+        root = region.config.is_root
+        if config.lock == CLONING and root and not await clone_tasks_run(region, host):
             return StaleClone(name, vmid, "removable", host, skip_lock=True)
         return StaleClone(name, vmid, "locked", host)
 
     def forget(self, uid: str) -> None:
         """Forget the idle time of a machine that has a new claim or is deleted."""
         self._idle_since.pop(uid, None)
-
-
-def is_root(region: Region) -> bool:
-    """Whether the credentials of the region may skip locks."""
-    auth = region.config.auth
-    return isinstance(auth, PasswordAuth) and auth.username == ROOT
 
 
 async def clone_tasks_run(region: Region, host: str) -> bool:

@@ -120,6 +120,7 @@ def first_config(
         current=config.raw,
         storage=claim.storage or storage_of(config),
         iso=iso_volid(obj, claim) if claim.iso_storage else "",
+        root=seen.region.root,
     )
     tags = mark_of(obj).tags([BOOTING, *user_tags(obj.spec.tags)])
     return Configure(

@@ -16,6 +16,7 @@ from moxwell.controllers.karpenter.proxmox.node_class_check import SelectedZone
 from moxwell.scheduling.guest_offerings import Blocked, HostRoom, fitted_sizes, instance_types
 from moxwell.scheduling.guest_sizes import EPHEMERAL_STORAGE, GuestSize, family_sizes
 from moxwell.scheduling.inventory_model import GIB, MIB
+from moxwell.scheduling.numa.host_numa import NodePolicy
 from moxwell.scheduling.packing.instance_types import InstanceType
 from moxwell.scheduling.resource_lists import MEMORY, MILLI, PODS
 
@@ -30,6 +31,7 @@ class CatalogueSettings:
     fitted: bool = False  # also sizes that use up what a host has free
     # what firmware and kernel keep of a guest's memory: Karpenter's setting and default
     vm_memory_overhead_percent: float = 0.075
+    node_policy: NodePolicy = NodePolicy.SIMPLE
 
 
 @dataclass(frozen=True, slots=True)

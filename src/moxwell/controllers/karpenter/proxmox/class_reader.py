@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from moxwell.api.capi.core import Cluster
+from moxwell.api.capi.core import Cluster, Machine
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.infra.zone_settings import ZoneSettings
@@ -20,13 +20,14 @@ from moxwell.controllers.karpenter.proxmox.catalogue import (
     candidates,
     sizes_of,
 )
+from moxwell.controllers.karpenter.proxmox.host_numa_reader import HostNumaReader, ObservedNuma
 from moxwell.controllers.karpenter.proxmox.host_states import (
     HostState,
     allowed_hosts,
     host_states,
     pending_guests,
 )
-from moxwell.controllers.karpenter.proxmox.launches import LaunchedCapacity
+from moxwell.controllers.karpenter.proxmox.launches import LaunchedCapacity, begun_launches
 from moxwell.controllers.karpenter.proxmox.node_class_check import (
     CheckedNodeClass,
     InstanceTemplate,
@@ -37,6 +38,13 @@ from moxwell.controllers.karpenter.proxmox.node_class_check import (
     check,
     matches,
 )
+from moxwell.controllers.karpenter.proxmox.node_policy import (
+    HUGE_PAGES,
+    CpuPolicy,
+    machine_use,
+    policy_of,
+    with_numa,
+)
 from moxwell.controllers.karpenter.proxmox.scope import MachineDefaults, scope_of
 from moxwell.pve.model import ObservedGuest
 from moxwell.pve.regions import Region
@@ -44,7 +52,8 @@ from moxwell.pve.reservations import Reservations
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
 from moxwell.scheduling.guest_sizes import GuestSize
-from moxwell.scheduling.inventory_model import HostKey, Template
+from moxwell.scheduling.inventory_model import HostKey, PendingGuest, Template
+from moxwell.scheduling.numa.guests import GuestCpuUse
 
 Zones = Mapping[str, tuple[Region, ZoneSettings]]
 FITTED_SIZES = "moxwell.dev/fitted-sizes"  # annotation of a ProxmoxCluster
@@ -70,6 +79,7 @@ class SecurityGroupSource(Protocol):
 class ManagementCaches:
     """Objects of the management cluster."""
 
+    machines: Cache[Machine]
     clusters: Cache[Cluster]
     proxmox_clusters: Cache[ProxmoxCluster]
     proxmox_machines: Cache[ProxmoxMachine]
@@ -98,6 +108,7 @@ class ReadNodeClass:
     hosts: tuple[Candidate, ...] = ()
     sizes: tuple[GuestSize, ...] = ()
     settings: CatalogueSettings = field(default_factory=CatalogueSettings)
+    policy: CpuPolicy = field(default_factory=CpuPolicy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +121,7 @@ class ClassSources:
     groups: SecurityGroupSource
     reservations: Reservations
     launched: LaunchedCapacity
+    numa: HostNumaReader
     defaults: Callable[[], MachineDefaults]
 
 
@@ -150,16 +162,23 @@ class NodeClassReader:
             for region, _ in zones.values()
             if wanted
         }
+        policy = policy_of(node_class, cluster, self._settings.node_policy, trusted=self._trusted)
+        observed = await self._observed_numa(cluster, zones) if policy.needs_numa else {}
         contents = tuple(_contents(cluster, zones, groups))  # nothing is awaited from here on
         scope = scope_of(cluster, self._sources.defaults(), trusted=self._trusted)
         template = self._sources.templates.find(node_class)
         checked = check(node_class, template, contents, scope, unreachable)
-        hosts = candidates(checked.zones, self._states(cluster, zones, node_class))
+        if problem := policy.problem or _pages_problem(policy, zones):
+            checked = CheckedNodeClass(problems=(*checked.problems, problem))
+        states, pending = self._states(cluster, zones, node_class)
+        if policy.needs_numa:
+            states = with_numa(states, observed, self._own_uses(zones), pending, policy)
+        hosts = candidates(checked.zones, states)
         settings = self._settings
         if cluster.metadata.annotations.get(FITTED_SIZES) == "true":
             settings = replace(settings, fitted=True)
         sizes = sizes_of(node_class.spec, settings, hosts)
-        return ReadNodeClass(checked, hosts, sizes, settings)
+        return ReadNodeClass(checked, hosts, sizes, settings, policy)
 
     def _proxmox_cluster(self) -> ProxmoxCluster | None:
         caches = self._sources.management
@@ -171,13 +190,50 @@ class NodeClassReader:
 
     def _states(
         self, cluster: ProxmoxCluster, zones: Zones, node_class: ProxmoxNodeClass
-    ) -> tuple[HostState, ...]:
-        machines = self._sources.management.proxmox_machines.list()
+    ) -> tuple[tuple[HostState, ...], tuple[PendingGuest, ...]]:
+        """The hosts, and the launches that have no ProxmoxMachine yet."""
+        sources = self._sources
+        machines = sources.management.proxmox_machines.list()
         regions = {region.name: region for region, _ in zones.values()}
-        pending = pending_guests(machines, self._sources.reservations.open(), regions)
-        unseen = self._sources.launched.unseen({f"{m.namespace}/{m.name}" for m in machines})
+        pending = pending_guests(machines, sources.reservations.open(), regions)
+        known = {f"{m.namespace}/{m.name}" for m in machines}
+        begun = begun_launches(sources.management.machines.list(), known)
+        unseen = (*begun.values(), *sources.launched.unseen({*known, *begun}))
         storage = node_class.spec.boot_device.storage
-        return host_states(cluster.spec, zones, (*pending, *unseen), storage)
+        states = host_states(
+            cluster.spec, zones, (*pending, *unseen), storage, sources.numa.settings
+        )
+        return states, unseen
+
+    async def _observed_numa(
+        self, cluster: ProxmoxCluster, zones: Zones
+    ) -> dict[HostKey, ObservedNuma]:
+        """The topology of the hosts and the guests of others, from caches or Proxmox."""
+        found: dict[HostKey, ObservedNuma] = {}
+        for region, settings in zones.values():
+            hosts = allowed_hosts(cluster.spec, region, settings)
+            online = [h for h in hosts if region.inventory.view.hosts[h].online]
+            own = {vmid for vmid, _, _ in self._own_guests(region)}
+            read = await self._sources.numa.read(region, online, own)
+            found |= {HostKey(region.name, host): each for host, each in read.items()}
+        return found
+
+    def _own_uses(self, zones: Zones) -> Iterable[tuple[HostKey, GuestCpuUse]]:
+        regions = {region.name: region for region, _ in zones.values()}
+        for region in regions.values():
+            for _, host, use in self._own_guests(region):
+                yield HostKey(region.name, host), use
+
+    def _own_guests(self, region: Region) -> Iterable[tuple[int, str, GuestCpuUse]]:
+        """The VMID, host and use of each machine in a region."""
+        for machine in self._sources.management.proxmox_machines.list():
+            spec, use = machine.spec, machine_use(machine)
+            if spec.region != region.name or use is None:
+                continue
+            vmid = spec.virtual_machine_id or 0
+            guest = region.inventory.find(vmid)
+            host = spec.claim.host if spec.claim else spec.target
+            yield vmid, guest.host if guest else host or "", use
 
 
 def _no_cluster(cluster: Key) -> NodeClassProblem:
@@ -185,6 +241,20 @@ def _no_cluster(cluster: Key) -> NodeClassProblem:
         NodeClassPart.INFRASTRUCTURE,
         NodeClassReason.CLUSTER_NOT_FOUND,
         f"cluster {cluster} has no ProxmoxCluster in the management cluster; create it",
+    )
+
+
+def _pages_problem(policy: CpuPolicy, zones: Zones) -> NodeClassProblem | None:
+    others = sorted({r.name for r, _ in zones.values() if not r.config.is_root})
+    if not policy.huge_page_mib or not others:
+        return None
+    message = (
+        f"metadata.annotations[{HUGE_PAGES}]: only a login as root@pam with a password may set "
+        f"huge pages, and region {', '.join(others)} has another; remove the annotation or set "
+        "spec.region"
+    )
+    return NodeClassProblem(
+        NodeClassPart.INFRASTRUCTURE, NodeClassReason.NODE_POLICY_NOT_ALLOWED, message
     )
 
 

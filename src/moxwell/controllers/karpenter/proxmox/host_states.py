@@ -5,7 +5,8 @@ The same hosts and limits as in the placement of ``infra.machine``, so that an o
 available here has room there. Without ``schedulerHints.cpuAdjustment`` vCPUs are not overcommitted.
 """
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from moxwell.api.infra.cluster import ProxmoxClusterSpec
@@ -15,6 +16,7 @@ from moxwell.pve.regions import Region
 from moxwell.pve.reservations import Reservation
 from moxwell.scheduling.guest_offerings import HostRoom
 from moxwell.scheduling.inventory_model import GIB, MIB, HostKey, PendingGuest
+from moxwell.scheduling.numa.sources import HostSettings
 
 Zones = Mapping[str, tuple[Region, ZoneSettings]]
 FULL_PERCENT = 100
@@ -27,15 +29,31 @@ class HostState:
     room: HostRoom
     load: float = 0.0
     failure_domain: str = ""
+    cpu_overcommit: float = 1.0  # vCPUs per CPU
 
 
 def host_states(
-    spec: ProxmoxClusterSpec, zones: Zones, pending: Iterable[PendingGuest], storage: str = ""
+    spec: ProxmoxClusterSpec,
+    zones: Zones,
+    pending: Iterable[PendingGuest],
+    storage: str = "",
+    settings_of: Callable[[str, str], HostSettings | None] = lambda region, host: None,
 ) -> tuple[HostState, ...]:
-    """The hosts that machines of a cluster may use; ``storage`` is that of their boot disks."""
+    """
+    The hosts that machines of a cluster may use; ``storage`` is that of their boot disks.
+
+    ``settings_of`` a region and host are what a node-settings file says about it.
+    """
     waiting = tuple(pending)
     return tuple(
-        _state(spec, zone, region, host, waiting, storage or settings.storage)
+        _state(
+            _limits(spec, settings_of(region.name, host)),
+            zone,
+            region,
+            host,
+            waiting,
+            storage or settings.storage,
+        )
         for zone, (region, settings) in zones.items()
         for host in allowed_hosts(spec, region, settings)
     )
@@ -54,8 +72,33 @@ def allowed_hosts(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _HostLimits:
+    """How much of a host guests may get, in percent; 0 disables the check."""
+
+    cpu_percent: int
+    memory_percent: int
+    reserved_cpus: int = 0
+    reserved_bytes: int = 0
+
+
+def _limits(spec: ProxmoxClusterSpec, settings: HostSettings | None) -> _HostLimits:
+    """The limits of a host: of the file, else those of the cluster."""
+    hints = spec.scheduler_hints
+    cpu = hints.cpu_adjustment if hints else None
+    memory = hints.memory_adjustment if hints else None
+    cpu, memory = (FULL_PERCENT if given is None else given for given in (cpu, memory))
+    if settings is None:
+        return _HostLimits(cpu, memory)
+    if settings.cpuovercommit is not None:
+        cpu = round(settings.cpuovercommit * 100)
+    if settings.memoryovercommit is not None:
+        memory = round(settings.memoryovercommit * 100)
+    return _HostLimits(cpu, memory, len(settings.reservedcpus), settings.reservedmemory)
+
+
 def _state(
-    spec: ProxmoxClusterSpec,
+    limits: _HostLimits,
     zone: str,
     region: Region,
     name: str,
@@ -70,14 +113,15 @@ def _state(
     memory = sum(g.memory_bytes for g in guests) + sum(p.memory_bytes for p in here)
     room = HostRoom(
         key,
-        _free(host.cpus, cpus, _cpu_percent(spec)),
-        _free(host.memory_bytes, memory, _memory_percent(spec)),
+        _free(host.cpus - limits.reserved_cpus, cpus, limits.cpu_percent),
+        _free(host.memory_bytes - limits.reserved_bytes, memory, limits.memory_percent),
         _free_disk(region, name, storage, pending),
         host.online,
         zone=region.zone_of(name),
     )
     load = (_share(cpus, host.cpus) + _share(memory, host.memory_bytes)) / 2
-    return HostState(room, load, zone)
+    overcommit = limits.cpu_percent / 100 if limits.cpu_percent else math.inf
+    return HostState(room, load, zone, overcommit)
 
 
 def _free(total: int, taken: int, percent: int) -> int:
@@ -87,18 +131,6 @@ def _free(total: int, taken: int, percent: int) -> int:
 
 def _share(taken: int, total: int) -> float:
     return taken / total if total else 1.0
-
-
-def _cpu_percent(spec: ProxmoxClusterSpec) -> int:
-    hints = spec.scheduler_hints
-    given = hints.cpu_adjustment if hints else None
-    return FULL_PERCENT if given is None else given
-
-
-def _memory_percent(spec: ProxmoxClusterSpec) -> int:
-    hints = spec.scheduler_hints
-    given = hints.memory_adjustment if hints else None
-    return FULL_PERCENT if given is None else given
 
 
 def _free_disk(region: Region, host: str, storage: str, pending: tuple[PendingGuest, ...]) -> int:

@@ -7,10 +7,12 @@ Names depend on the UID of the claim, so that a repeated launch finds what an ea
 import hashlib
 import re
 from collections.abc import Mapping
+from typing import Literal
 
 import msgspec
 
 from moxwell.api.capi.core import Machine
+from moxwell.api.infra.cpu_placement import CpuPinning, NumaNodeSpec
 from moxwell.api.karpenter.proxmox import PROVIDER_GROUP
 from moxwell.api.meta import Value
 from moxwell.errors import Invalid
@@ -49,6 +51,10 @@ class InstanceRecord(Value, frozen=True, kw_only=True):
     cpus: int = 1
     memory_mib: int = msgspec.field(name="memoryMiB", default=512)
     disk_gib: int = msgspec.field(name="diskGiB", default=0)
+    sockets: int = 1
+    numa_nodes: tuple[NumaNodeSpec, ...] = msgspec.field(name="numaNodes", default=())
+    cpu_pinning: CpuPinning | None = msgspec.field(name="cpuPinning", default=None)
+    huge_pages_mib: Literal[0, 2, 1024] = msgspec.field(name="hugePagesMiB", default=0)
 
     @property
     def image_id(self) -> str:

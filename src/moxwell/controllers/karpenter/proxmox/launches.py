@@ -3,12 +3,17 @@ What only this process knows of launches: capacity that caches do not show yet, 
 offerings that had no room. Nothing is persisted; after a restart the next launch finds out again.
 """
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
+from moxwell.api.capi.core import Machine
+from moxwell.api.infra.machine import ProxmoxMachineSpec
 from moxwell.clock import Clock
 from moxwell.controllers.karpenter.provider import LaunchFailure
-from moxwell.scheduling.inventory_model import HostKey, PendingGuest
+from moxwell.controllers.karpenter.proxmox.instance_record import InstanceRecord, record_of
+from moxwell.scheduling.guest_hardware import compute
+from moxwell.scheduling.inventory_model import GIB, MIB, HostKey, PendingGuest
+from moxwell.scheduling.numa.guests import GuestCpuUse, read_use
 
 BLOCKED_SECONDS = 180.0  # how long Karpenter's providers do not offer what had no capacity
 FAILURE_SECONDS = 180.0
@@ -21,6 +26,36 @@ class FailedLaunch:
 
     failure: LaunchFailure
     message: str
+
+
+def pending_guest(record: InstanceRecord, storage: str = "") -> PendingGuest:
+    """The machine of a record as used capacity."""
+    return PendingGuest(
+        HostKey(record.region, record.host),
+        record.cpus,
+        record.memory_mib * MIB,
+        storage,
+        record.disk_gib * GIB,
+        record_use(record),
+    )
+
+
+def record_use(record: InstanceRecord) -> GuestCpuUse:
+    """What the machine of a record uses of its host's CPUs and NUMA nodes."""
+    spec = ProxmoxMachineSpec(
+        num_cores=record.cpus, memory_mib=record.memory_mib, numa_nodes=record.numa_nodes
+    )
+    return read_use(compute(spec), record.cpu_pinning.cpus if record.cpu_pinning else "")
+
+
+def begun_launches(machines: Iterable[Machine], known: Container[str]) -> dict[str, PendingGuest]:
+    """Machines with a record that have no ProxmoxMachine yet, by namespace and name."""
+    named = ((f"{m.namespace}/{m.name}", m) for m in machines if not m.deleting)
+    return {
+        name: pending_guest(record)
+        for name, machine in named
+        if name not in known and (record := record_of(machine)) is not None
+    }
 
 
 class LaunchedCapacity:

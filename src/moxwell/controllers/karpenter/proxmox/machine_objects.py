@@ -10,6 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from moxwell.api.capi.core import VERSION, Machine
 from moxwell.api.capi.shared import BOOTSTRAP, CLUSTER_NAME, GROUP
 from moxwell.api.infra.machine import GROUP as INFRA
@@ -64,8 +66,9 @@ def proxmox_machine(
     """The ProxmoxMachine of a Machine."""
     spec = dict(defaults.spec) | {
         "instanceType": record.instance_type,
-        "numSockets": 1,
-        "numCores": record.cpus,
+        "numSockets": record.sockets,
+        "numCores": record.cpus // record.sockets,
+        "networkQueues": "PerCPU",
         "memoryMiB": record.memory_mib,
         "disks": {"bootVolume": {"sizeGb": record.disk_gib}},
         "region": record.region,
@@ -78,12 +81,26 @@ def proxmox_machine(
     }
     for name in ("templateName", "templateSelector", "zones"):
         spec.pop(name, None)
+    spec |= _cpu_placement(record)
     if storage := node_class.spec.boot_device.storage:
         spec |= {"storage": storage, "full": True}
     spec |= changeable_spec(node_class, defaults)
     if node_class.spec.security_groups:
         spec["network"] = _filtered_network(spec.get("network") or {}, node_class)
     return _owned(owner, f"{INFRA}/{HUB}", "ProxmoxMachine") | {"spec": spec}
+
+
+def _cpu_placement(record: InstanceRecord) -> Json:
+    """The NUMA nodes, pinned CPUs and huge pages that the launch chose."""
+    spec: Json = {}
+    if record.numa_nodes:
+        spec["numaNodes"] = msgspec.to_builtins(record.numa_nodes)
+        spec["balloonMiB"] = 0  # bound memory does not shrink
+    if record.cpu_pinning:
+        spec["cpuPinning"] = msgspec.to_builtins(record.cpu_pinning)
+    if record.huge_pages_mib:
+        spec["hugePagesMiB"] = record.huge_pages_mib
+    return spec
 
 
 def _checks(node_class: ProxmoxNodeClass) -> Json:

@@ -31,6 +31,7 @@ class NodeClassReason(StrEnum):
     SECURITY_GROUP_NOT_FOUND = "SecurityGroupNotFound"
     SECURITY_GROUP_NOT_ALLOWED = "SecurityGroupNotAllowed"
     TAG_NOT_ALLOWED = "TagNotAllowed"
+    NODE_POLICY_NOT_ALLOWED = "NodePolicyNotAllowed"
     TEMPLATE_NOT_FOUND = "TemplateNotFound"
     SECRET_NOT_FOUND = "SecretNotFound"
     INVALID_TEMPLATE = "InvalidTemplate"

@@ -8,6 +8,8 @@ then its bootstrap data, then its ProxmoxMachine. A repeated call creates what i
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import structs
+
 from moxwell.api.capi.bootstrap import KubeadmConfig
 from moxwell.api.capi.core import Machine
 from moxwell.api.capi.shared import BOOTSTRAP
@@ -43,6 +45,7 @@ from moxwell.controllers.karpenter.proxmox.launches import (
     FailedLaunch,
     FailedLaunches,
     UnavailableOfferings,
+    pending_guest,
 )
 from moxwell.controllers.karpenter.proxmox.node_bootstrap import NodeBootstrap
 from moxwell.errors import Invalid
@@ -51,16 +54,15 @@ from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
 from moxwell.runtime.writes import Create, Delete
 from moxwell.scheduling.guest_sizes import GuestOverhead
-from moxwell.scheduling.inventory_model import GIB, MIB, HostKey, PendingGuest
+from moxwell.scheduling.inventory_model import HostKey
+from moxwell.scheduling.numa import guest_options
+from moxwell.scheduling.numa.placement import NoNumaPlacement
 from moxwell.scheduling.packing.instance_types import InstanceType
 from moxwell.scheduling.resource_lists import ResourceList, quantity_text, requested
 
 Json = dict[str, Any]
 BY_CLAIM_UID = "karpenter.claim-uid"
 BY_CLUSTER = "karpenter.cluster"
-MEMORY_STEP_MIB = 8  # Proxmox machines have a multiple of it
-
-
 NODE_CLASS_DRIFT, IMAGE_DRIFT = "NodeClassDrift", "ImageDrift"
 
 
@@ -197,10 +199,10 @@ class ProxmoxProvider:
             self._fail(claim, LaunchFailure.NODE_CLASS_NOT_READY, state.message)
             return None
         choice = self._choose(claim, node_class, read)  # nothing is awaited since ``read``
-        if isinstance(choice, NoOffering):
-            self._fail(claim, LaunchFailure.INSUFFICIENT_CAPACITY, choice.message)
+        record = choice if isinstance(choice, NoOffering) else _placed(choice, node_class)
+        if isinstance(record, NoOffering):
+            self._fail(claim, LaunchFailure.INSUFFICIENT_CAPACITY, record.message)
             return None
-        record = _record(choice, node_class)
         self._count(name, record, node_class)
         version = self.parts.sources.defaults().version
         bootstrap = _bootstrap(name, node_class)
@@ -224,13 +226,7 @@ class ProxmoxProvider:
 
     def _count(self, name: str, record: InstanceRecord, node_class: ProxmoxNodeClass) -> None:
         """Count the machine as used capacity until the cache shows it."""
-        guest = PendingGuest(
-            HostKey(record.region, record.host),
-            record.cpus,
-            record.memory_mib * MIB,
-            node_class.spec.boot_device.storage,
-            record.disk_gib * GIB,
-        )
+        guest = pending_guest(record, node_class.spec.boot_device.storage)
         self.parts.sources.launched.add(f"{self._cluster.namespace}/{name}", guest)
 
     async def _complete(
@@ -294,13 +290,30 @@ def _record(choice: LaunchChoice, node_class: ProxmoxNodeClass) -> InstanceRecor
         capacity=_texts(choice.capacity),
         allocatable=_texts(choice.allocatable),
         cpus=size.cpus,
-        memory_mib=size.memory_bytes // MIB // MEMORY_STEP_MIB * MEMORY_STEP_MIB,
+        memory_mib=size.guest_memory_mib,
         disk_gib=disk_gib(node_class.spec),
         overhead={
             "kube": _texts(size.overhead.kube),
             "system": _texts(size.overhead.system),
             "eviction": _texts(size.overhead.eviction),
         },
+    )
+
+
+def _placed(choice: LaunchChoice, node_class: ProxmoxNodeClass) -> InstanceRecord | NoOffering:
+    """The record, with NUMA nodes and CPUs if the policy of the node class asks for them."""
+    record, numa = _record(choice, node_class), choice.candidate.room.numa
+    if numa is None:
+        return record
+    found = numa.place(record.cpus, record.memory_mib)
+    if isinstance(found, NoNumaPlacement):
+        return NoOffering(f"{choice.candidate.room.key}: {found.message}")
+    return structs.replace(
+        record,
+        sockets=guest_options.sockets(found),
+        numa_nodes=guest_options.numa_nodes(found),
+        cpu_pinning=guest_options.cpu_pinning(found),
+        huge_pages_mib=numa.huge_page_mib,
     )
 
 

@@ -25,6 +25,7 @@ from moxwell.controllers.karpenter.proxmox.class_reader import (
     NodeClassReader,
     TemplateCaches,
 )
+from moxwell.controllers.karpenter.proxmox.host_numa_reader import HostNumaReader
 from moxwell.controllers.karpenter.proxmox.launches import (
     FailedLaunches,
     LaunchedCapacity,
@@ -43,6 +44,7 @@ from moxwell.pve.reservations import Reservations
 from moxwell.runtime.key import Key
 from moxwell.runtime.manager import Runtime
 from moxwell.runtime.reconciler import Controller
+from moxwell.scheduling.numa.sources import NodeSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ class ManagementSide:
     reservations: Reservations
     launched: LaunchedCapacity
     unavailable: UnavailableOfferings
+    numa: HostNumaReader
 
 
 def management_side(
@@ -64,8 +67,13 @@ def management_side(
     regions: Regions,
     registry: RegionRegistry,
     reservations: Reservations,
+    hosts: NodeSettings | None = None,
 ) -> ManagementSide:
-    """Build what all scaled clusters share; the caches are those of the management cluster."""
+    """
+    Build what all scaled clusters share; the caches are those of the management cluster.
+
+    ``hosts`` is the content of a node-settings file.
+    """
     caches = runtime.manager.caches
     for kind in (Machine, Cluster, ProxmoxCluster, ProxmoxMachine):
         caches.of(kind)
@@ -77,6 +85,7 @@ def management_side(
         reservations,
         LaunchedCapacity(clock),
         UnavailableOfferings(clock),
+        HostNumaReader(clock, hosts),
     )
 
 
@@ -95,22 +104,11 @@ def add_provider(
     ``defaults`` are the operator's settings for its machines. ``trusted``: its users are operators,
     so that node classes may use everything in the cluster's regions.
     """
-    caches, own = side.runtime.manager.caches, scaled.manager.caches
-    sources = ClassSources(
-        ManagementCaches(caches.of(Cluster), caches.of(ProxmoxCluster), caches.of(ProxmoxMachine)),
-        TemplateCaches(
-            own.of(ProxmoxTemplate, optional=True), own.of(ProxmoxUnmanagedTemplate, optional=True)
-        ),
-        side.zones,
-        side.groups,
-        side.reservations,
-        side.launched,
-        defaults,
-    )
+    sources = _sources(side, scaled, defaults)
     parts = ProviderParts(
         side.runtime.kube,
-        caches.of(Machine),
-        own.of(ProxmoxNodeClass, optional=True),
+        sources.management.machines,
+        scaled.manager.caches.of(ProxmoxNodeClass, optional=True),
         sources,
         NodeClassReader(cluster, sources, settings or CatalogueSettings(), trusted=trusted),
         NodeBootstrap(scaled.kube, side.clock),
@@ -119,6 +117,29 @@ def add_provider(
     )
     _add_controllers(scaled, cluster, parts)
     return ProxmoxProvider(cluster, parts)
+
+
+def _sources(
+    side: ManagementSide, scaled: Runtime, defaults: Callable[[], MachineDefaults]
+) -> ClassSources:
+    caches, own = side.runtime.manager.caches, scaled.manager.caches
+    return ClassSources(
+        ManagementCaches(
+            caches.of(Machine),
+            caches.of(Cluster),
+            caches.of(ProxmoxCluster),
+            caches.of(ProxmoxMachine),
+        ),
+        TemplateCaches(
+            own.of(ProxmoxTemplate, optional=True), own.of(ProxmoxUnmanagedTemplate, optional=True)
+        ),
+        side.zones,
+        side.groups,
+        side.reservations,
+        side.launched,
+        side.numa,
+        defaults,
+    )
 
 
 def _add_controllers(scaled: Runtime, cluster: Key, parts: ProviderParts) -> None:
