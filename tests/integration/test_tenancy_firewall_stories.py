@@ -8,7 +8,7 @@ import pytest
 from moxwell import verify
 from moxwell.api.cozystack import Kubernetes, Tenant
 from moxwell.api.requests import Request, UserInfo
-from moxwell.errors import MoxwellError
+from moxwell.errors import Denied, MoxwellError
 from moxwell.kube.client import Kube
 from moxwell.plan.report import DocumentPlan
 from moxwell.pve.effects import Owned
@@ -66,11 +66,22 @@ def test_a_plan_of_a_tenant_lists_the_nodes_that_roll() -> None:
             protected = await plan(network={"allowFrom": ["10.0.0.0/8"]})
             assert [(g.name, g.rolls, g.deleted) for g in protected.groups] == [("c1-g", True, 1)]
             assert [m.action for m in protected.machines] == ["create", "delete"]
+            assert [m.why_not for m in protected.machines] == [
+                "",
+                "",
+            ]  # the group is about to exist
+            assert [o.name for o in protected.objects if o.kind == "SecurityGroup"] == [
+                "north/mox-red",
+                "south/mox-red",
+            ]
+            assert "the tenant's firewall replaces 1 node (c1-g)" in protected.notes[0]
             quiet = await plan(resourceQuotas={"cpu": 8})
             assert quiet.action == "update"
             assert [(g.rolls, g.created, g.deleted) for g in quiet.groups] == [(False, 0, 0)]
             assert not quiet.machines
-            assert not quiet.objects
+            changed = [(o.action, o.kind) for o in quiet.objects]
+            assert changed == [("update", "Namespace"), ("create", "ResourceQuota")]
+            assert quiet.notes == ()
 
     run_virtual(story())
 
@@ -193,12 +204,9 @@ def test_credentials_of_another_namespace_are_refused() -> None:
         async with tenancy() as w:
             await w.put(tenant())
             space = await w.until(lambda: settled(w))
-            await w.put(cluster(space, credentialsRef={"name": "proxmox", "namespace": "default"}))
-
-            async def failures() -> Any:
-                found = await w.kube.get(Kubernetes, "c1", space)
-                return [c.message for c in found.status.conditions if c.status == "False"]
-
-            assert "only use Secrets of its own" in (await w.until(failures))[0]
+            with pytest.raises(Denied, match="only use Secrets of its own"):
+                await w.put(
+                    cluster(space, credentialsRef={"name": "proxmox", "namespace": "default"})
+                )
 
     run_virtual(story())

@@ -57,7 +57,7 @@
 - {apiGroups: [apps.cozystack.io], resources: [kuberneteses/status, tenants/status], verbs: [get, patch, update]}
 - {apiGroups: [apps.cozystack.io], resources: [kuberneteses/finalizers, tenants/finalizers], verbs: [update]}
 - {apiGroups: ["", events.k8s.io], resources: [events], verbs: [get, list, watch]}
-- {apiGroups: [""], resources: [namespaces], verbs: [get, create, patch, delete]}
+- {apiGroups: [""], resources: [namespaces], verbs: [get, list, watch, create, patch, delete]}
 - {apiGroups: [""], resources: [resourcequotas], verbs: [get, create, patch]}
 - {apiGroups: [rbac.authorization.k8s.io], resources: [roles, rolebindings], verbs: [get, create, patch]}
 # Clusters of tenants.

@@ -16,6 +16,7 @@ from msgspec import Meta, field
 from moxwell.api.conditions import Condition
 from moxwell.api.kinds import Column, Object, kind
 from moxwell.api.meta import Value
+from moxwell.api.unknown_fields import items_of
 from moxwell.errors import Invalid
 
 GROUP = "apps.cozystack.io"
@@ -131,7 +132,7 @@ class KubernetesSpec(Value, frozen=True, kw_only=True):
     replicas: Annotated[int, Meta(ge=0)] | None = None
     host: str = ""
     storage_class: str = field(name="storageClass", default="")
-    node_groups: Any = field(name="nodeGroups", default=None)
+    node_groups: Annotated[Any, items_of(NodeGroup)] = field(name="nodeGroups", default=None)
     control_plane: KubernetesControlPlane = field(
         name="controlPlane", default_factory=KubernetesControlPlane
     )

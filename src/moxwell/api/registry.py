@@ -1,5 +1,6 @@
 """All kinds and conversions that Moxwell serves and renders, as tuples."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from moxwell.api import cozystack, crd, gateway, ipam, kamaji, reference
@@ -7,9 +8,11 @@ from moxwell.api.capi import bootstrap, controlplane, convert, core, machinesets
 from moxwell.api.conversion import KindConversion
 from moxwell.api.core import events, nodes, pods, resources, storage
 from moxwell.api.crd import ConversionWebhook
+from moxwell.api.field_errors import FieldError
 from moxwell.api.infra import convert as infra
 from moxwell.api.karpenter import capacity, nodeclaims, nodepools, proxmox, proxmox_templates
 from moxwell.api.kinds import Object
+from moxwell.api.unknown_fields import unknown_fields
 
 BUILTIN: tuple[type[Object], ...] = (
     *resources.KINDS,
@@ -48,6 +51,14 @@ CONVERSIONS: tuple[KindConversion, ...] = (
 def find_conversion(group: str, kind: str) -> KindConversion | None:
     """Find the conversion of a kind, or None if the kind has one version."""
     return next((f for f in CONVERSIONS if (f.group, f.kind) == (group, kind)), None)
+
+
+def field_errors(tree: Mapping[str, Any]) -> tuple[FieldError, ...]:
+    """The unknown fields of a manifest; none for kinds of which Moxwell declares only a part."""
+    named = (str(tree.get("apiVersion")), str(tree.get("kind")))
+    strict = (k for k in (*OURS, *KARPENTER) if not k.declared.open or k in cozystack.KINDS)
+    found = next((k for k in strict if (k.resource.api_version, k.resource.kind) == named), None)
+    return unknown_fields(found, tree) if found is not None else ()
 
 
 def make_crds(

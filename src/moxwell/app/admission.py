@@ -1,17 +1,30 @@
 """
 Admission and conversion of our kinds, for the embedded apiserver and for the webhooks.
 
-The rules are pure functions of :mod:`moxwell.api`; here an object is converted to the hub version
-first.
+The rules are pure functions of :mod:`moxwell.api` and of the controllers; here an object is
+converted to the hub version first. What depends on regions and quotas is checked once a
+``Validators`` is given: an API server starts before the regions are known.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from moxwell.api import conversion, registry
+from moxwell.api.cozystack import Kubernetes, Tenant
+from moxwell.api.field_errors import FieldError, InvalidFields
 from moxwell.api.infra import admission
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.kinds import Object
-from moxwell.errors import Denied, Invalid, Unsupported
+from moxwell.api.unknown_fields import new_unknown_fields
+from moxwell.clock import Clock
+from moxwell.controllers.infra.known_regions import KnownRegions
+from moxwell.controllers.infra.validation import infrastructure_errors
+from moxwell.controllers.tenancy.cluster.defaults import Defaults
+from moxwell.controllers.tenancy.cluster.validator import ClusterValidator, QuotaCaches
+from moxwell.controllers.tenancy.tenant.validation import tenant_errors
+from moxwell.errors import Denied, Unsupported
+from moxwell.runtime.manager import Runtime
 
 Json = dict[str, Any]
 CLAIM_VERB = "claim"  # of proxmoxmachines, checked for the whole cluster
@@ -21,6 +34,30 @@ class ClaimDenied(Denied):
     """The user may not write ``spec.claim``."""
 
     reason = "ClaimDenied"
+
+
+@dataclass(frozen=True, slots=True)
+class Validators:
+    """What knows the regions and the quotas."""
+
+    regions: KnownRegions
+    clusters: ClusterValidator | None = None
+
+    @classmethod
+    def make(
+        cls,
+        runtime: Runtime,
+        known: KnownRegions,
+        clock: Clock,
+        *,
+        defaults: Callable[[], Defaults] | None = None,
+    ) -> "Validators":
+        """For the caches of a runtime, and for tenants if ``defaults`` are given."""
+        runtime.manager.add_loop("infra.known", known.run)
+        if defaults is None:
+            return cls(known)
+        caches = QuotaCaches.of(runtime.manager.caches)
+        return cls(known, ClusterValidator(known.now, defaults, caches, clock))
 
 
 def convert(obj: Json, api_version: str) -> Json:
@@ -54,7 +91,15 @@ def _claim(hub: type[Object], tree: Json) -> object:
     return (_as_hub(hub, tree).get("spec") or {}).get("claim") or None
 
 
-def refuse(group: str, kind: str, new: Json | None, old: Json | None, *, dry_run: bool) -> None:
+def refuse(
+    group: str,
+    kind: str,
+    new: Json | None,
+    old: Json | None,
+    *,
+    dry_run: bool,
+    validators: Validators | None = None,
+) -> None:
     """
     Raise Invalid if a write breaks a rule; the message says what to change.
 
@@ -67,12 +112,33 @@ def refuse(group: str, kind: str, new: Json | None, old: Json | None, *, dry_run
     after, before = _as_hub(hub, new), None if old is None else _as_hub(hub, old)
     if before is not None and before.get("spec") == after.get("spec"):
         return
+    unknown = new_unknown_fields(hub, after, before)
+    if unknown:
+        raise InvalidFields(unknown)
+    obj = conversion.decode_object(hub, after)
     old_object = None if before is None else conversion.decode_object(hub, before)
-    messages = admission.validation_errors(
-        conversion.decode_object(hub, after), old_object, dry_run=dry_run
-    )
-    if messages:
-        raise Invalid("; ".join(messages))
+    messages = admission.validation_errors(obj, old_object, dry_run=dry_run)
+    errors = [FieldError("", message) for message in messages]
+    if not errors and validators is not None:
+        errors += _errors(obj, old_object, validators)
+    if errors:
+        raise InvalidFields(errors)
+    if isinstance(obj, Kubernetes) and not dry_run and validators and validators.clusters:
+        validators.clusters.accept(obj)
+
+
+def _errors(obj: Object, old: Object | None, validators: Validators) -> tuple[FieldError, ...]:
+    """What depends on regions and quotas."""
+    clusters, known = validators.clusters, validators.regions.now()
+    match obj:
+        case Kubernetes():
+            before = old if isinstance(old, Kubernetes) else None
+            return clusters.errors(obj, before) if clusters else ()
+        case Tenant():
+            return tenant_errors(obj, old if isinstance(old, Tenant) else None, known)
+    if validators.regions.others_exist():
+        known = replace(known, complete=False)
+    return infrastructure_errors(obj, old, known)
 
 
 def _hub(group: str, name: str) -> type[Object] | None:

@@ -34,33 +34,49 @@ CLAIM = AuthorizationAttributes(
 MayClaim = Callable[[UserInfo], bool]
 
 
-def make_hooks(may_claim: MayClaim) -> Hooks:
+class AdmissionRules:
+    """The rules of an API server; ``validators`` are set once the regions are known."""
+
+    def __init__(self) -> None:
+        self.validators: admission.Validators | None = None
+
+    def admit(self, review: AdmissionAttributes) -> Sequence[str]:
+        """Raise if a write breaks a rule."""
+        if not review.subresource:
+            admission.refuse(
+                review.group,
+                review.kind,
+                review.object,
+                review.old,
+                dry_run=review.dry_run,
+                validators=self.validators,
+            )
+        return ()
+
+
+def make_hooks(may_claim: MayClaim, rules: AdmissionRules | None = None) -> Hooks:
     """
     Conversions of every kind with several versions, and our admission rules.
 
     ``may_claim`` tells whether a user may write the claim of a ProxmoxMachine.
     """
+    checked = rules or AdmissionRules()
     plurals = {(k.resource.group, k.resource.kind): k.resource for k in registry.KINDS}
     names = [plurals[f.group, f.kind].group_resource for f in registry.CONVERSIONS]
 
     def admit(review: AdmissionAttributes) -> Sequence[str]:
         if not review.subresource and not may_claim(review.user):
             admission.refuse_claim(review.group, review.kind, review.object, review.old)
-        return _admit(review)
+        return checked.admit(review)
 
     return Hooks(admit=admit, converters=dict.fromkeys(names, admission.convert))
 
 
-def _admit(review: AdmissionAttributes) -> Sequence[str]:
-    if not review.subresource:
-        admission.refuse(
-            review.group, review.kind, review.object, review.old, dry_run=review.dry_run
-        )
-    return ()
-
-
 async def open_store(
-    clock: Clock, path: Path | None = None, authority: CertificateAuthority | None = None
+    clock: Clock,
+    path: Path | None = None,
+    authority: CertificateAuthority | None = None,
+    rules: AdmissionRules | None = None,
 ) -> EmbeddedApiServer:
     """
     Start an apiserver that serves our kinds; ``path=None`` keeps it in memory.
@@ -76,7 +92,7 @@ async def open_store(
         encryption=open_encryption(path.parent / "keys", clock.now()) if path else None,
         audit=open_audit(path.parent, clock) if path else None,
         clock=clock,
-        hooks=make_hooks(may_claim),
+        hooks=make_hooks(may_claim, rules),
         root_ca=authority.certificate.decode() if authority else "",
         token_key=authority.token_key if authority else None,
     )

@@ -8,23 +8,26 @@ a leader or share the regions. A changed configuration file is reloaded without 
 
 import asyncio
 import signal
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from moxwell import config_file
 from moxwell.api.capi.core import Cluster
 from moxwell.api.infra import convert as infra
+from moxwell.api.karpenter.proxmox_templates import ProxmoxTemplate
 from moxwell.app import admission, autoscaler_files, controller_selection, defaults
 from moxwell.app.autoscaler_files import AutoscalerFiles
 from moxwell.clock import Clock
 from moxwell.controllers.cloud import features as cloud
 from moxwell.controllers.cloud.metrics import RequestMetrics
 from moxwell.controllers.cloud.setup import CloudIntervals, add_cloud
+from moxwell.controllers.infra.known_regions import KnownRegions
 from moxwell.controllers.infra.policy import InfraPolicy
 from moxwell.controllers.infra.region_registry import RegionRegistry
 from moxwell.errors import Invalid
@@ -43,6 +46,9 @@ from moxwell.runtime.reconciler import Controller
 from moxwell.runtime.settings import ManagerSettings
 from moxwell.runtime.webhook_ca import WebhookCA, WebhookTargets
 from moxwell.runtime.webhooks import Admission, Allow, Deny, Webhooks
+
+if TYPE_CHECKING:
+    from moxwell.controllers.tenancy.cluster.defaults import Defaults
 
 log = structlog.get_logger(__name__)
 RELOAD_SECONDS = 10.0
@@ -202,7 +208,7 @@ class _Operator:
         )
         add_autoscaler(self.runtime, self.clock, provider)
 
-    def add_tenancy(self) -> None:
+    def add_tenancy(self, defaults: "Callable[[], Defaults]") -> None:
         from moxwell.controllers.tenancy.cluster.controller import TenantClusterReconciler
         from moxwell.controllers.tenancy.cluster.preflight import ClusterPreflight
         from moxwell.controllers.tenancy.tenant.controller import TenantReconciler
@@ -211,7 +217,7 @@ class _Operator:
         manager, kube = self.runtime.manager, self.runtime.kube
         clusters = TenantClusterReconciler(
             kube,
-            lambda: defaults.defaults(self.regions, lab=False),
+            defaults,
             caches=manager.caches,
             preflight=ClusterPreflight(Preflight(self.regions, self.clock)),
         )
@@ -239,19 +245,39 @@ def compose(
         add_cloud(
             runtime, clock, regions, features, loops=chosen.loops, intervals=options.intervals
         )
+    tenant_defaults = None
     if "tenancy" in chosen.groups:
-        made.add_tenancy()
+        tenant_defaults = partial(defaults.defaults, regions, lab=False)
+        made.add_tenancy(tenant_defaults)
     if options.settings.webhooks is not None:
-        runtime.manager.serve_webhooks(webhooks(), _webhook_ca(runtime, clock, options))
+        validators = admission.Validators.make(
+            runtime,
+            KnownRegions(regions, registry, clock, _builds(runtime, chosen.groups)),
+            clock,
+            defaults=None if options.settings.namespaces else tenant_defaults,
+        )
+        runtime.manager.serve_webhooks(webhooks(validators), _webhook_ca(runtime, clock, options))
 
 
-def webhooks() -> Webhooks:
+def _builds(runtime: Runtime, groups: Collection[str]) -> Callable[[], Iterable[ProxmoxTemplate]]:
+    """The templates that are built; only the infrastructure controllers may read them."""
+    if "infra" not in groups:
+        return tuple
+    return runtime.manager.caches.of(ProxmoxTemplate, optional=True).list
+
+
+def webhooks(validators: admission.Validators | None = None) -> Webhooks:
     """Serve admission of our kinds at ``/validate`` and conversion at ``/convert``."""
 
     def admit(request: Admission) -> Allow | Deny:
         if not request.subresource:
             admission.refuse(
-                request.group, request.kind, request.object, request.old, dry_run=request.dry_run
+                request.group,
+                request.kind,
+                request.object,
+                request.old,
+                dry_run=request.dry_run,
+                validators=validators,
             )
         return Allow()
 

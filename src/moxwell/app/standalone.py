@@ -20,8 +20,10 @@ from moxwell.api import registry
 from moxwell.api.capi.controlplane import KamajiControlPlane
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.karpenter.proxmox_templates import ProxmoxTemplate
 from moxwell.app import autoscaler_files, embedded_api
 from moxwell.app import defaults as instance_defaults
+from moxwell.app.admission import Validators
 from moxwell.app.autoscaler_files import AutoscalerFiles
 from moxwell.app.lab_process import LabConfig, LabProcess
 from moxwell.app.launch_options import LaunchOptions
@@ -32,6 +34,7 @@ from moxwell.atomic_file import write_private
 from moxwell.clock import Clock
 from moxwell.controllers.cloud.features import Features
 from moxwell.controllers.cloud.setup import add_cloud
+from moxwell.controllers.infra.known_regions import KnownRegions
 from moxwell.controllers.infra.policy import InfraPolicy
 from moxwell.controllers.infra.region_registry import RegionRegistry
 from moxwell.controllers.infra.setup import Infra, add_infra
@@ -112,7 +115,8 @@ class Instance:
         """Create and start everything; closing ``stack`` stops it."""
         state.create()
         lab, configs = await _open_regions(stack, state, clock, options)
-        store, api = await _serve_api(stack, state, clock)
+        rules = embedded_api.AdmissionRules()
+        store, api = await _serve_api(stack, state, clock, rules)
         runtime = assemble(store, clock, _settings(state))
         regions = Regions(configs, clock, effects=_effects(stack, state, clock))
         export_writes(runtime.metrics.registry, regions.effects)
@@ -129,9 +133,14 @@ class Instance:
         infra = add_infra(
             runtime, clock, regions, held, registry=known, policy=policy, hosts=provider.hosts
         )
+        builds = runtime.manager.caches.of(ProxmoxTemplate, optional=True)
+        facts = KnownRegions(regions, known, clock, builds.list)
+        rules.validators = Validators.make(runtime, facts, clock, defaults=defaults)
         preflight = Preflight(regions, clock, probe.answers)
         checks = ClusterPreflight(preflight, _control_plane_addresses(options))
-        planner, clusters = _add_tenancy(runtime, defaults, regions, infra, checks)
+        planner, clusters = _add_tenancy(
+            runtime, defaults, regions, infra, checks, rules.validators
+        )
         _add_cluster_api(runtime, clock, planes)
         change_log = ChangeLog(clock.now())
         feed = _feed(state, clock, regions, runtime, planes, mode=_mode(lab))
@@ -232,10 +241,10 @@ def _effects(stack: AsyncExitStack, state: StateDir, clock: Clock) -> Effects:
 
 
 async def _serve_api(
-    stack: AsyncExitStack, state: StateDir, clock: Clock
+    stack: AsyncExitStack, state: StateDir, clock: Clock, rules: embedded_api.AdmissionRules
 ) -> tuple[EmbeddedApiServer, HttpServer]:
     authority = CertificateAuthority(state.pki, clock.now)
-    store = await embedded_api.open_store(clock, state.database, authority)
+    store = await embedded_api.open_store(clock, state.database, authority, rules)
     stack.push_async_callback(store.stop)
     port = remembered_port(state.folder / "api.port", API_PORT)
     server = HttpServer(store, authority, folder=state.pki, port=port)
@@ -317,6 +326,7 @@ def _add_tenancy(
     regions: Regions,
     infra: Infra,
     checks: ClusterPreflight,
+    validators: Validators,
 ) -> tuple[ManifestPlanner, TenantClusterReconciler]:
     """Add the controllers of tenants; returns the planner, which uses the same reconciler."""
     kube, manager = runtime.kube, runtime.manager
@@ -325,7 +335,11 @@ def _add_tenancy(
     tenants = TenantReconciler(kube, regions)
     manager.add(Controller(name="tenancy.tenant", reconciler=tenants))
     planner = ManifestPlanner(
-        kube, clusters, lambda: PlacementPreview(kube, infra.explainer, regions)
+        kube,
+        clusters,
+        lambda: PlacementPreview(kube, infra.explainer, regions),
+        tenants=tenants,
+        validator=validators.clusters,
     )
     return planner, clusters
 

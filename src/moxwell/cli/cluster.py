@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from moxwell.api.capi.machinesets import MachineDeployment
-from moxwell.api.cozystack import Kubernetes, NodeGroup
+from moxwell.api.cozystack import Kubernetes
 from moxwell.api.kinds import Resource
 from moxwell.atomic_file import write_private
 from moxwell.cli import (
@@ -24,7 +24,7 @@ from moxwell.cli.connect import DEFAULT_NAME, Format, Name, Namespace
 from moxwell.cli.output import Output, Progress, count, show
 from moxwell.cli.waiting import WAIT_SECONDS, Timeout, Wait
 from moxwell.clock import SystemClock
-from moxwell.controllers.tenancy.cluster import instance_types, upgrades
+from moxwell.controllers.tenancy.cluster.upgrades import is_reached
 from moxwell.errors import Conflict, Invalid, Missing, MoxwellError, Terminal
 from moxwell.kube.client import Kube
 from moxwell.kube.errors import NotFound
@@ -54,7 +54,6 @@ def create(
     skip_checks: preflight.Skip = False,
 ) -> None:
     """Create a cluster."""
-    _check_new(size, version)
     spec: Json = {"nodeGroups": [{"name": "md0", "replicas": nodes, "instanceType": size}]}
     if regions:
         spec["regions"] = split(regions)
@@ -83,13 +82,6 @@ def create(
 def split(text: str) -> list[str]:
     """Comma-separated words."""
     return [word.strip() for word in text.split(",") if word.strip()]
-
-
-def _check_new(size: str, version: str) -> None:
-    """Refuse an unknown instance type, and a version that is none."""
-    instance_types.size_of(NodeGroup(instance_type=size))
-    if version:
-        upgrades.check_upgrade("", version, rolling=False)
 
 
 async def wait_ready(kube: Kube, cluster: str, namespace: str, wait: bool, seconds: int) -> None:
@@ -159,7 +151,6 @@ def upgrade(
     async def run() -> Json | None:
         async with connect.kube(name) as kube:
             found = await get(kube, cluster, namespace)
-            await _check_upgrade(kube, found, version)
             if planned:
                 return await after_change(kube, found, {"version": version})
             await put(kube, found, {"version": version})
@@ -170,14 +161,6 @@ def upgrade(
             return None
 
     show_plan(name, waiting.run(run()), output)
-
-
-async def _check_upgrade(kube: Kube, found: Kubernetes, version: str) -> None:
-    """Refuse a version that cannot follow the one that runs."""
-    labels, running = {"cluster.x-k8s.io/cluster-name": found.name}, found.status.version
-    groups = (await kube.list(MachineDeployment, found.namespace, labels=labels)).items
-    rolling = bool(running) and not all(is_rolled(group, running) for group in groups)
-    upgrades.check_upgrade(running, version, rolling=rolling)
 
 
 async def _wait_rolled(
@@ -191,7 +174,7 @@ async def _wait_rolled(
             groups = (await kube.list(MachineDeployment, namespace, labels=labels)).items
             found = await kube.get(Kubernetes, cluster, namespace)
             rolled = all(is_rolled(g, version) for g in groups)
-            if rolled and demo.is_ready(found) and version_matches(version, found.status.version):
+            if rolled and demo.is_ready(found) and is_reached(found.status.version, version):
                 progress.done(f"cluster {cluster} runs {found.status.version}")
                 return
             new = sum(_updated(g, version) for g in groups)

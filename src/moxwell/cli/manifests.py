@@ -6,6 +6,8 @@ from typing import Any
 
 import yaml
 
+from moxwell.api import registry
+from moxwell.api.field_errors import FieldError, InvalidFields
 from moxwell.config_file import line_of
 from moxwell.errors import Invalid, Missing
 
@@ -21,6 +23,21 @@ class InvalidManifest(Invalid):
 def read(files: list[Path]) -> list[Json]:
     """Every object of the files, in order."""
     return [doc for file in files for doc in parse(_text(file), str(file))]
+
+
+def in_order(documents: list[Json]) -> list[Json]:
+    """The same objects; those that others need come first: CRDs, namespaces, tenants."""
+    first = ("CustomResourceDefinition", "Namespace", "Tenant")
+    ranks = {kind: number for number, kind in enumerate(first)}
+    return sorted(documents, key=lambda doc: ranks.get(doc["kind"], len(first)))
+
+
+def check_fields(documents: list[Json]) -> None:
+    """Refuse fields that do not exist before anything is sent, and name the nearest one."""
+    for doc in documents:
+        if errors := registry.field_errors(doc):
+            head = f"{doc['kind']} {doc['metadata']['name']}"
+            raise InvalidFields(FieldError("", f"{head}: {error}") for error in errors)
 
 
 def _text(file: Path) -> str:

@@ -9,10 +9,15 @@ import typer
 from moxwell.api.kinds import Resource
 from moxwell.cli import connect, kinds, manifests, plan
 from moxwell.cli.connect import DEFAULT_NAME, Format, Name
+from moxwell.cli.demo import NAMESPACES
 from moxwell.cli.output import Output
+from moxwell.clock import SystemClock
+from moxwell.errors import Unreachable
+from moxwell.kube.client import Kube
 
 Json = dict[str, Any]
 MANAGER = "moxwell-cli"
+NAMESPACE_SECONDS = 60.0  # how long to wait for the namespace of a Tenant
 Files = Annotated[
     list[Path], typer.Option("--file", "-f", help="File with manifests; - is standard input.")
 ]
@@ -29,22 +34,43 @@ def apply(
     output: Format = Output.TABLE,
 ) -> None:
     """Apply the objects of a file."""
-    documents = manifests.read(file)
+    documents = manifests.in_order(manifests.read(file))
+    manifests.check_fields(documents)
     if planned:
         plan.show_plan(plan.request_plan(name, _with_namespace(documents, namespace)), output)
         return
 
     async def run() -> None:
         async with connect.kube(name) as kube:
-            served = await kube.discover()
-            for doc in documents:
-                resource = kinds.of_object(served, doc)
-                if resource.namespaced:
-                    doc["metadata"].setdefault("namespace", namespace)
-                await kube.apply(doc, resource, manager=MANAGER, force=True)
-                typer.echo(f"{resource.kind} {doc['metadata']['name']} applied")
+            await apply_documents(kube.with_strict_fields(), documents, namespace)
 
     asyncio.run(run())
+
+
+async def apply_documents(kube: Kube, documents: list[Json], namespace: str) -> None:
+    """Apply objects in order; waits for the namespace of a tenant that was applied before."""
+    served, tenants = await kube.discover(), False
+    for doc in documents:
+        resource = kinds.of_object(served, doc)
+        if resource.namespaced:
+            doc["metadata"].setdefault("namespace", namespace)
+            if tenants:
+                await _wait_namespace(kube, doc["metadata"]["namespace"])
+        await kube.apply(doc, resource, manager=MANAGER, force=True)
+        tenants = tenants or resource.kind == "Tenant"
+        typer.echo(f"{resource.kind} {doc['metadata']['name']} applied")
+
+
+async def _wait_namespace(kube: Kube, name: str) -> None:
+    clock = SystemClock()
+    deadline = clock.monotonic() + NAMESPACE_SECONDS
+    while await kube.find(NAMESPACES, name) is None:
+        if clock.monotonic() > deadline:
+            raise Unreachable(
+                f"namespace {name} does not exist after {NAMESPACE_SECONDS:.0f} s: the Tenants in "
+                "the file do not create it; `moxwell get tenants -A` shows their namespaces"
+            )
+        await clock.sleep(0.2)
 
 
 def _with_namespace(documents: list[Json], namespace: str) -> list[Json]:

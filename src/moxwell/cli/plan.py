@@ -36,7 +36,12 @@ def plan(
     output: Format = Output.TABLE,
 ) -> None:
     """Print what applying a file changes: objects, node groups, hosts and addresses."""
-    documents, where = manifests.read(file), direct_access.DirectFlags(kubeconfig, context, config)
+    documents = manifests.in_order(manifests.read(file))
+    where = direct_access.DirectFlags(kubeconfig, context, config)
+    if delete:
+        documents.reverse()
+    else:
+        manifests.check_fields(documents)
     if where.direct:
         found = asyncio.run(_plan_offline(where, documents, delete=delete))
     else:

@@ -45,13 +45,19 @@ class Kube(SubresourceClient, DiscoveryClient, PrinterTables):
     ) -> None:
         self._caller = Caller(handler, deadline=deadline, warn=warn)
         self._manager = manager
-        self._keep = keep_managed_fields
+        self._keep, self._strict = keep_managed_fields, False
         self._codecs: dict[Any, Codec[Any]] = {}
 
     def with_managed_fields(self) -> "Kube":
         """The same client, except that objects read as dicts keep ``metadata.managedFields``."""
         other = copy.copy(self)
         other._keep, other._codecs = True, {}
+        return other
+
+    def with_strict_fields(self) -> "Kube":
+        """The same client, except that unknown fields of a write are an error, as in kubectl."""
+        other = copy.copy(self)
+        other._strict = True
         return other
 
     # Reads
@@ -354,7 +360,8 @@ class Kube(SubresourceClient, DiscoveryClient, PrinterTables):
         content: str = caller.JSON,
         dry_run: bool = False,
     ) -> T:
-        asked = [*query, *words(dryRun="All" if dry_run else "")]
+        checked = "Strict" if self._strict else ""
+        asked = [*query, *words(dryRun="All" if dry_run else "", fieldValidation=checked)]
         if not any(word == "fieldManager" for word, _ in asked):
             asked += words(fieldManager=self._manager)
         raw = _body(payload)

@@ -7,15 +7,15 @@ controller cannot differ.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import msgspec
-
+from moxwell.api import registry
 from moxwell.api.capi.core import Cluster
 from moxwell.api.capi.machinesets import MachineDeployment, MachineSet
 from moxwell.api.capi.shared import DEPLOYMENT_NAME
 from moxwell.api.cozystack import Kubernetes, Tenant
+from moxwell.api.field_errors import InvalidFields
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachineTemplate
 from moxwell.api.kinds import Resource
@@ -23,40 +23,44 @@ from moxwell.controllers.tenancy.apply_prediction import differences
 from moxwell.controllers.tenancy.cluster.controller import TenantClusterReconciler
 from moxwell.controllers.tenancy.cluster.diff import (
     NodeGroupChange,
-    ObjectChange,
     ObjectName,
     name_of,
     node_group_change,
 )
 from moxwell.controllers.tenancy.cluster.plan import ObservedTenantCluster, TenantClusterPlan
+from moxwell.controllers.tenancy.cluster.quotas import needs
 from moxwell.controllers.tenancy.cluster.see import defaults_in
+from moxwell.controllers.tenancy.cluster.validator import ClusterValidator, Planned
 from moxwell.controllers.tenancy.tenant import plan as tenants
+from moxwell.controllers.tenancy.tenant.controller import TenantReconciler
+from moxwell.controllers.tenancy.tenant.validation import tenant_errors
 from moxwell.errors import Invalid, Missing, MoxwellError
 from moxwell.kube.client import Kube
+from moxwell.plan.consequences import Consequences, convert, document_plan
+from moxwell.plan.deletion_plan import DeletionPlanner
 from moxwell.plan.placement import DesiredGroup, PlacementPreview
 from moxwell.plan.report import DocumentPlan, MachineChange, ManifestPlan
+from moxwell.plan.tenant_changes import tenant_changes
+from moxwell.plan.warnings import network_warnings, spread_warnings
 from moxwell.runtime.key import Key
+from moxwell.scheduling.known_infrastructure import KnownInfrastructure
+from moxwell.scheduling.quota import Amounts
 
 Json = dict[str, Any]
 CLI = "moxwell-cli"  # the field manager of moxwell apply
 
 
-@dataclass(frozen=True, slots=True)
-class Consequences:
-    """What follows from a document beyond itself."""
+@dataclass(slots=True)
+class _Run:
+    """One plan: the hosts as they fill up, and what its documents are about to create."""
 
-    objects: tuple[ObjectChange, ...] = ()
-    groups: tuple[NodeGroupChange, ...] = ()
-    machines: tuple[MachineChange, ...] = ()
-    notes: tuple[str, ...] = ()
+    preview: PlacementPreview
+    namespaces: dict[str, Json] = field(default_factory=dict)  # metadata, by name
+    clusters: dict[tuple[str, str], Amounts] = field(default_factory=dict)
 
-    def __add__(self, other: "Consequences") -> "Consequences":
-        return Consequences(
-            self.objects + other.objects,
-            self.groups + other.groups,
-            self.machines + other.machines,
-            self.notes + other.notes,
-        )
+    @property
+    def planned(self) -> Planned:
+        return Planned(self.namespaces, self.clusters)
 
 
 class ManifestPlanner:
@@ -67,38 +71,48 @@ class ManifestPlanner:
         kube: Kube,
         clusters: TenantClusterReconciler,
         placement: Callable[[], PlacementPreview],
+        *,
+        tenants: TenantReconciler | None = None,
+        validator: ClusterValidator | None = None,
     ) -> None:
+        """Without ``tenants`` and ``validator`` tenants and refusals are not planned."""
         self._kube, self._clusters, self._placement = kube, clusters, placement
+        self._tenants, self._validator = tenants, validator
 
     async def plan(self, documents: Sequence[Json], *, delete: bool = False) -> ManifestPlan:
         """What applying, or deleting, the documents changes."""
         served = {(s.resource.api_version, s.resource.kind): s for s in await self._kube.discover()}
+        run = _Run(self._placement())
         parts = []
         for doc in documents:
             found = served.get((str(doc.get("apiVersion")), str(doc.get("kind"))))
             if found is None:
                 raise Invalid(f"{doc.get('apiVersion')} {doc.get('kind')} is not served here")
-            plan = self._deletion if delete else self._document
-            parts.append(await plan(doc, found.resource))
+            if delete:
+                parts.append(await self._delete(doc, found.resource, run))
+            else:
+                parts.append(await self._document(doc, found.resource, run))
         return ManifestPlan(tuple(parts))
+
+    async def _delete(self, doc: Json, resource: Resource, run: _Run) -> DocumentPlan:
+        planner = DeletionPlanner(self._kube, self._clusters, run.preview.regions, self._tenants)
+        return await planner.plan(resource, *_named(doc, resource))
 
     async def plan_cluster(self, key: Key) -> DocumentPlan:
         """What the controller does next for an existing tenant cluster, for ``moxwell explain``."""
         app = await self._kube.get(Kubernetes, key.name, key.namespace)
-        found = await self._cluster(app)
-        return _document_plan("none", "Kubernetes", (key.name, key.namespace), found)
+        found = await self._cluster(app, _Run(self._placement()))
+        return document_plan("none", "Kubernetes", (key.name, key.namespace), found)
 
-    async def _document(self, doc: Json, resource: Resource) -> DocumentPlan:
+    async def _document(self, doc: Json, resource: Resource, run: _Run) -> DocumentPlan:
         name, namespace = _named(doc, resource)
+        if unknown := registry.field_errors(doc):
+            raise InvalidFields(unknown)
         before = await self._kube.find(resource, name, namespace)
-        notes: tuple[str, ...] = ()
-        try:
-            after = await self._kube.apply(doc, resource, manager=CLI, force=True, dry_run=True)
-        except Missing as error:  # the namespace does not exist yet
-            after, notes = doc, (str(error),)
+        after, notes = await self._dry_run(doc, resource, namespace, run)
         fields = differences(before, after) if before is not None else ()
-        found = await self._consequences(resource.kind, before, after)
-        plan = _document_plan(
+        found = await self._consequences(resource.kind, before, after, run)
+        plan = document_plan(
             "create" if before is None else "update" if fields else "none",
             resource.kind,
             (name, namespace),
@@ -106,77 +120,110 @@ class ManifestPlanner:
         )
         return replace(plan, fields=fields, notes=notes + plan.notes)
 
-    async def _consequences(self, kind: str, before: Json | None, after: Json) -> Consequences:
-        if kind == "Kubernetes":
-            return await self._cluster(_convert(after, Kubernetes))
-        if kind == "Tenant":
-            return await self._tenant(_convert(after, Tenant))
-        if kind == "MachineDeployment":
-            namespace = after["metadata"]["namespace"]
-            sets = (await self._kube.list(MachineSet, namespace)).items
-            change = node_group_change(after["metadata"]["name"], before, after, sets)
-            cluster = await self._proxmox_cluster(after)
-            return await self._change_groups(self._placement(), [(change, after)], {}, cluster)
+    async def _dry_run(
+        self, doc: Json, resource: Resource, namespace: str, run: _Run
+    ) -> tuple[Json, tuple[str, ...]]:
+        """The object after the apply; the namespace may be one that the plan creates."""
+        strict = self._kube.with_strict_fields()
+        try:
+            after = await strict.apply(doc, resource, manager=CLI, force=True, dry_run=True)
+        except Missing as error:
+            return doc, () if namespace in run.namespaces else (str(error),)
+        return after, ()
+
+    async def _consequences(
+        self, kind: str, before: Json | None, after: Json, run: _Run
+    ) -> Consequences:
+        match kind:
+            case "Namespace":
+                run.namespaces[after["metadata"]["name"]] = after["metadata"]
+            case "Kubernetes":
+                app = convert(after, Kubernetes)
+                self._check(app, convert(before, Kubernetes) if before else None, run)
+                return await self._cluster(app, run)
+            case "Tenant":
+                old = convert(before, Tenant) if before else None
+                return await self._tenant(convert(after, Tenant), old, run)
+            case "MachineDeployment":
+                namespace = after["metadata"]["namespace"]
+                sets = (await self._kube.list(MachineSet, namespace)).items
+                change = node_group_change(after["metadata"]["name"], before, after, sets)
+                cluster = await self._proxmox_cluster(after)
+                return await self._change_groups(run.preview, [(change, after)], {}, cluster)
         return Consequences()
 
-    async def _deletion(self, doc: Json, resource: Resource) -> DocumentPlan:
-        """What is deleted together with an object."""
-        name, namespace = _named(doc, resource)
-        found = await self._kube.find(resource, name, namespace)
-        identity = (name, namespace)
-        if found is None:
-            missing = Consequences(notes=(f"{resource.kind} {name} does not exist",))
-            return _document_plan("none", resource.kind, identity, missing)
-        deleted = Consequences()
-        if resource.kind == "MachineDeployment":
-            deleted = await self._delete_group(_convert(found, MachineDeployment))
-        if resource.kind == "Kubernetes":
-            deleted = await self._cluster(_as_deleted(found))
-        return _document_plan("delete", resource.kind, identity, deleted)
-
-    async def _delete_group(self, deployment: MachineDeployment) -> Consequences:
-        sets = (await self._kube.list(MachineSet, deployment.namespace)).items
-        change = node_group_change(deployment.name, None, None, sets)
-        machines = await self._placement().delete_group(deployment)
-        return Consequences(groups=(change,), machines=tuple(machines))
+    def _check(self, app: Kubernetes, old: Kubernetes | None, run: _Run) -> None:
+        """Refuse what admission refuses, also in a namespace that does not exist yet."""
+        if self._validator is None or (old is not None and old.spec == app.spec):
+            return
+        if errors := self._validator.errors(app, old, run.planned):
+            raise InvalidFields(errors)
+        run.clusters[app.namespace, app.name] = needs(app)
 
     # Tenants and their clusters
 
-    async def _tenant(self, tenant: Tenant) -> Consequences:
-        """Its clusters, with the firewall group and the bridge that the tenant gives them."""
+    async def _tenant(self, tenant: Tenant, old: Tenant | None, run: _Run) -> Consequences:
+        """Its objects, and its clusters with the firewall group and the bridge they get."""
+        known = self._validator.known if self._validator else KnownInfrastructure()
+        if errors := tenant_errors(tenant, old, known):
+            raise InvalidFields(errors)
         objects = tenants.desired_objects(tenant, ())
         namespace = next(o for o in objects if o["kind"] == "Namespace")["metadata"]
-        found = Consequences()
+        run.namespaces[namespace["name"]] = namespace
+        found = await self._tenant_objects(tenant)
         for app in (await self._kube.list(Kubernetes, namespace["name"])).items:
             if not app.deleting:
-                found += await self._cluster(app, namespace)
+                found += await self._cluster(app, run)
         return found
 
-    async def _cluster(self, app: Kubernetes, namespace: Json | None = None) -> Consequences:
+    async def _tenant_objects(self, tenant: Tenant) -> Consequences:
+        """What the controller of the tenant writes next, in Proxmox and in Kubernetes."""
+        if self._tenants is None:
+            return Consequences()
+        seen = await self._tenants.see(tenant, self._kube)
+        move = self._tenants.plan(tenant, seen)
+        if not isinstance(move, tenants.TenantChanges):
+            return Consequences()
+        return Consequences(objects=tuple(tenant_changes(move, seen)))
+
+    async def _cluster(self, app: Kubernetes, run: _Run) -> Consequences:
         """The plan of the controller, and where the machines of its groups are placed."""
         seen = await self._clusters.see(app, self._kube)
+        before, namespace = seen.defaults, run.namespaces.get(app.namespace)
         if namespace is not None:
-            seen = replace(seen, defaults=defaults_in(namespace, seen.defaults))
+            seen = replace(seen, defaults=defaults_in(namespace, before))
         plan = self._clusters.plan(app, seen)
         if not isinstance(plan, TenantClusterPlan):
             return Consequences()
-        placed = await self._place(app, seen, plan)
-        return replace(placed, objects=plan.changes, groups=plan.groups)
+        placed = await self._place(app, seen, plan, run.preview)
+        network = (before.firewall_group, before.bridge)
+        notes = list(spread_warnings(plan.groups, placed.machines))
+        if network != (seen.defaults.firewall_group, seen.defaults.bridge):
+            notes += network_warnings(app.name, plan.groups, before, seen.defaults)
+        notes += placed.notes
+        return replace(placed, objects=plan.changes, groups=plan.groups, notes=tuple(notes))
 
     async def _place(
-        self, app: Kubernetes, seen: ObservedTenantCluster, plan: TenantClusterPlan
+        self,
+        app: Kubernetes,
+        seen: ObservedTenantCluster,
+        plan: TenantClusterPlan,
+        preview: PlacementPreview,
     ) -> Consequences:
         objects = {name_of(obj): obj for obj in plan.objects}
         cluster = objects.get(("ProxmoxCluster", app.name))
         existing = {d.name: d for d in seen.deployments}
-        preview, found = self._placement(), Consequences()
+        made = frozenset({seen.defaults.firewall_group} - {""})
+        found = Consequences()
         for change in plan.groups:
             tree = objects.get(("MachineDeployment", change.name))
             if tree is None:
                 machines = await preview.delete_group(existing[change.name])
                 found += Consequences(machines=tuple(machines))
             else:
-                found += await self._change_groups(preview, [(change, tree)], objects, cluster)
+                found += await self._change_groups(
+                    preview, [(change, tree)], objects, cluster, made
+                )
         return found
 
     async def _change_groups(
@@ -185,13 +232,16 @@ class ManifestPlanner:
         groups: Iterable[tuple[NodeGroupChange, Json]],
         objects: Mapping[ObjectName, Json],
         cluster: Json | None,
+        made: frozenset[str] = frozenset(),
     ) -> Consequences:
+        """``made`` are the security groups that exist before the machines do."""
         found = Consequences()
         for change, tree in groups:
             machines: list[MachineChange] = []
             notes: tuple[str, ...] = ()
             try:
                 if group := await self._desired_group(change, tree, objects, cluster):
+                    group = replace(group, firewall_groups=made)
                     machines = await preview.change_group(group)
             except MoxwellError as error:
                 notes = (f"{change.name}: {error}",)
@@ -208,7 +258,7 @@ class ManifestPlanner:
         """None: no machine of the group changes, or its machines are not on Proxmox."""
         if cluster is None or not (change.created or change.deleted):
             return None
-        deployment = _convert(tree, MachineDeployment)
+        deployment = convert(tree, MachineDeployment)
         ref = deployment.spec.template.spec.infrastructure_ref
         if ref is None or ref.kind != "ProxmoxMachineTemplate":
             return None
@@ -220,8 +270,8 @@ class ManifestPlanner:
         return DesiredGroup(
             change=change,
             deployment=deployment,
-            template=_convert(template, ProxmoxMachineTemplate),
-            cluster=_convert(cluster, ProxmoxCluster),
+            template=convert(template, ProxmoxMachineTemplate),
+            cluster=convert(cluster, ProxmoxCluster),
             sets=tuple(sets),
         )
 
@@ -232,32 +282,6 @@ class ManifestPlanner:
         if ref is None or ref.kind != "ProxmoxCluster":
             return None
         return await self._kube.find(ProxmoxCluster.resource, ref.name, namespace)
-
-
-def _document_plan(
-    action: Any, kind: str, identity: tuple[str, str], found: Consequences
-) -> DocumentPlan:
-    name, namespace = identity
-    return DocumentPlan(
-        kind=kind,
-        name=name,
-        namespace=namespace,
-        action=action,
-        notes=found.notes,
-        objects=found.objects,
-        groups=found.groups,
-        machines=found.machines,
-    )
-
-
-def _convert(tree: Json, kind: Any) -> Any:
-    return msgspec.convert(tree, kind, strict=False)
-
-
-def _as_deleted(tree: Json) -> Any:
-    """The object as if it were being deleted."""
-    meta = {"deletionTimestamp": "1970-01-01T00:00:00Z", **tree["metadata"]}
-    return _convert({**tree, "metadata": meta}, Kubernetes)
 
 
 def _named(doc: Json, resource: Resource) -> tuple[str, str]:

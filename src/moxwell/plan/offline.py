@@ -9,12 +9,16 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from moxwell.api.karpenter.proxmox_templates import ProxmoxTemplate
 from moxwell.api.requests import Handler, Request, Response
 from moxwell.clock import Clock
+from moxwell.controllers.infra.known_regions import KnownRegions
 from moxwell.controllers.infra.region_registry import RegionRegistry
 from moxwell.controllers.infra.setup import add_infra
 from moxwell.controllers.tenancy.cluster.controller import TenantClusterReconciler
 from moxwell.controllers.tenancy.cluster.defaults import Defaults
+from moxwell.controllers.tenancy.cluster.validator import ClusterValidator, QuotaCaches
+from moxwell.controllers.tenancy.tenant.controller import TenantReconciler
 from moxwell.errors import Bug, Unreachable
 from moxwell.kube.client import Kube
 from moxwell.plan.manifest_plan import ManifestPlanner
@@ -48,14 +52,21 @@ async def offline_planner(
     runtime = assemble(dry, clock, ManagerSettings(elect=False, identity="plan"))
     book = RegionRegistry(regions, [region.config for region in regions.values()])
     infra = add_infra(runtime, clock, regions, Reservations(), registry=book)
+    builds = runtime.manager.caches.of(ProxmoxTemplate, optional=True)
+    known = KnownRegions(regions, book, clock, builds.list)
+    tenancy = QuotaCaches.of(runtime.manager.caches)
     caches = asyncio.create_task(runtime.manager.caches.run())
     try:
         async with asyncio.timeout(SYNC_SECONDS):
             await runtime.manager.caches.wait_synced()
+            await known.refresh()
         kube = Kube(dry)
-        clusters = TenantClusterReconciler(kube, defaults, clock)
         yield ManifestPlanner(
-            kube, clusters, lambda: PlacementPreview(kube, infra.explainer, regions)
+            kube,
+            TenantClusterReconciler(kube, defaults, clock),
+            lambda: PlacementPreview(kube, infra.explainer, regions),
+            tenants=TenantReconciler(kube, regions),
+            validator=ClusterValidator(known.now, defaults, tenancy, clock),
         )
     except TimeoutError as error:
         raise Unreachable(f"the API did not list its objects in {SYNC_SECONDS:.0f} s") from error

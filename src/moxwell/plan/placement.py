@@ -25,7 +25,7 @@ from moxwell.plan.address_preview import AddressPreview
 from moxwell.plan.report import MachineChange
 from moxwell.pve.regions import Regions
 from moxwell.scheduling import rollout, simulate
-from moxwell.scheduling.inventory_model import MIB, HostKey, PendingGuest
+from moxwell.scheduling.inventory_model import MIB, CandidateHost, HostKey, PendingGuest
 from moxwell.scheduling.machine_rollout import deletion_candidate, rollout_policy, template_hash
 from moxwell.scheduling.placement import Placement
 
@@ -41,13 +41,19 @@ class DesiredGroup:
     template: ProxmoxMachineTemplate
     cluster: ProxmoxCluster
     sets: tuple[MachineSet, ...]
+    firewall_groups: frozenset[str] = frozenset()  # that exist before its machines do
 
 
 class PlacementPreview:
-    """Simulates one group after the other; one object for each plan."""
+    """
+    Simulates one group after the other; one object for each plan.
+
+    Clusters of one plan are simulated in the order of the file. Their controllers work at the same
+    time, so which of two clusters gets the better host may differ; what does not fit does not.
+    """
 
     def __init__(self, reader: Reader, explainer: Explainer, regions: Regions) -> None:
-        self._reader, self._explainer, self._regions = reader, explainer, regions
+        self._reader, self._explainer, self.regions = reader, explainer, regions
         self._addresses = AddressPreview(reader)
         self._placed: list[PendingGuest] = []
         self._deleted: list[simulate.LeavingMachine] = []
@@ -61,6 +67,7 @@ class PlacementPreview:
         survey = await self._explainer.placement_input(
             machine, group.cluster, zone=spec.failure_domain, version=spec.version
         )
+        survey = _with_groups(survey, group.firewall_groups)
         survey = replace(survey, pending=(*survey.pending, *self._placed))
         for deleted in self._deleted:
             survey = simulate.without_machine(survey, deleted)
@@ -109,7 +116,7 @@ class PlacementPreview:
         claim = found.spec.claim if found else None
         if found is None or claim is None or not found.spec.region:
             return simulate.LeavingMachine(name, None)
-        region = self._regions.find(found.spec.region)
+        region = self.regions.find(found.spec.region)
         guest = region.inventory.find(found.spec.virtual_machine_id or 0) if region else None
         return simulate.LeavingMachine(
             name,
@@ -154,6 +161,22 @@ class PlacementPreview:
             await self._addresses.allocate(group.cluster, namespace, want.pool) for want in wants
         ]
         return tuple(a for a in found if a) or (() if wants else ("by DHCP",))
+
+
+def _with_groups(
+    survey: simulate.PlacementInput, groups: frozenset[str]
+) -> simulate.PlacementInput:
+    """The hosts with security groups that the controller of the tenant creates before."""
+
+    def extended(host: CandidateHost) -> CandidateHost:
+        known = host.capabilities.firewall_groups
+        if known is None:
+            return host
+        return replace(
+            host, capabilities=replace(host.capabilities, firewall_groups=known | groups)
+        )
+
+    return replace(survey, hosts=tuple(extended(host) for host in survey.hosts))
 
 
 def _new_machine(group: DesiredGroup) -> ProxmoxMachine:

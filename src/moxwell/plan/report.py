@@ -31,11 +31,16 @@ class MachineChange:
     host: str = ""
     addresses: tuple[str, ...] = ()
     why_not: str = ""  # why no host can take it
+    vmid: int = 0  # of a guest that exists
+    disks: tuple[str, ...] = ()  # that are destroyed with it
+    kept: tuple[str, ...] = ()  # disks of volumes, which are only detached
 
     def __str__(self) -> str:
         host = f"{self.region}/{self.host}" if self.host else self.why_not or "no host"
         text = f"{SYMBOLS[self.action]} {self.action} {self.name or 'machine'} on {host}"
-        return f"{text}, {' '.join(self.addresses)}" if self.addresses else text
+        text += f" (VMID {self.vmid})" if self.vmid else ""
+        text += f", {' '.join(self.addresses)}" if self.addresses else ""
+        return f"{text}, disks {' '.join(self.disks)}" if self.disks else text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,3 +88,5 @@ def change_lines(
         if group.created or group.deleted or group.rolls:
             yield str(group)
             yield from (f"  {machine}" for machine in machines if machine.group == group.name)
+    grouped = {group.name for group in groups}
+    yield from (f"{machine}" for machine in machines if machine.group not in grouped)

@@ -14,7 +14,7 @@ from moxwell.api import registry
 from moxwell.api.conversion import KindConversion
 from moxwell.api.kinds import Resource
 from moxwell.clock import Clock
-from moxwell.embedded.apiserver.hooks import Hooks
+from moxwell.embedded.apiserver.hooks import AdmitHook, Hooks
 from moxwell.embedded.apiserver.object_cache import ObjectRecord, StoredChange
 from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.kube.client import Kube
@@ -38,9 +38,11 @@ def _regions(world: str) -> dict[str, SimRegion]:
     return read_world(world, "world", 0.0)
 
 
-def open_store(clock: Clock, *, crds: bool = True) -> EmbeddedApiServer:
+def open_store(
+    clock: Clock, *, crds: bool = True, admit: AdmitHook = lambda review: ()
+) -> EmbeddedApiServer:
     """An embedded API server, not started, with the CRDs of Moxwell and Cluster API."""
-    store = EmbeddedApiServer(clock=clock, hooks=Hooks(converters=_converters()))
+    store = EmbeddedApiServer(clock=clock, hooks=Hooks(admit=admit, converters=_converters()))
     for row in _rows() if crds else ():
         store.core.cache.load(StoredChange(ObjectRecord(*row), None, deleted=False))
     return store

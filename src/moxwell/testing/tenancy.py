@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,9 @@ from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.kinds import Resource
 from moxwell.app import defaults
+from moxwell.app.admission import Validators
+from moxwell.app.embedded_api import AdmissionRules
+from moxwell.controllers.infra.known_regions import KnownRegions
 from moxwell.controllers.tenancy.cluster.controller import TenantClusterReconciler
 from moxwell.controllers.tenancy.cluster.preflight import ClusterPreflight
 from moxwell.controllers.tenancy.tenant.controller import TenantReconciler
@@ -220,7 +224,7 @@ def app(name: str, **spec: Any) -> dict[str, Any]:
 
 
 def _compose(
-    two_regions: TwoRegions, program: Program, planes: MemoryControlPlanes
+    two_regions: TwoRegions, program: Program, planes: MemoryControlPlanes, rules: AdmissionRules
 ) -> tuple[TenantClients, ManifestPlanner]:
     kube, manager = program.runtime.kube, program.manager
     tenants = TenantClients(kube, planes.dial, two_regions.clock)
@@ -236,25 +240,33 @@ def _compose(
     ):
         manager.add(controller)
     planes_loop = KamajiControlPlaneController(kube, ReferenceResolver(resources))
+    provided = partial(defaults.defaults, program.regions, lab=True)
     clusters = TenantClusterReconciler(
         kube,
-        lambda: defaults.defaults(program.regions, lab=True),
+        provided,
         two_regions.clock,
         manager.caches,
         ClusterPreflight(Preflight(program.regions, two_regions.clock)),
     )
+    known = KnownRegions(program.regions, program.infra.registry, two_regions.clock)
+    rules.validators = Validators.make(program.runtime, known, two_regions.clock, defaults=provided)
+    tenant_loop = TenantReconciler(kube, program.regions)
     loops: dict[str, Any] = {
         "embedded.kamajicontrolplane": planes_loop,
         "embedded.tenantcontrolplane": TenantControlPlaneController(
             kube, planes, two_regions.clock
         ),
         "tenancy.cluster": clusters,
-        "tenancy.tenant": TenantReconciler(kube, program.regions),
+        "tenancy.tenant": tenant_loop,
     }
     for name, loop in loops.items():
         manager.add(Controller(name=name, reconciler=loop))
     planner = ManifestPlanner(
-        kube, clusters, lambda: PlacementPreview(kube, program.infra.explainer, program.regions)
+        kube,
+        clusters,
+        lambda: PlacementPreview(kube, program.infra.explainer, program.regions),
+        tenants=tenant_loop,
+        validator=rules.validators.clusters,
     )
     return tenants, planner
 
@@ -262,11 +274,12 @@ def _compose(
 @asynccontextmanager
 async def tenancy() -> AsyncIterator[TenantWorld]:
     """A new environment with all controllers running."""
-    two_regions = await start_two_regions(_with_newer_templates(WORLD))
+    rules = AdmissionRules()
+    two_regions = await start_two_regions(_with_newer_templates(WORLD), admit=rules.admit)
     two_regions.tasks.pop().cancel()  # its minimal Cluster API; the embedded one runs instead
     planes = MemoryControlPlanes(two_regions.clock)
     running_program = program(two_regions)
-    tenants, planner = _compose(two_regions, running_program, planes)
+    tenants, planner = _compose(two_regions, running_program, planes, rules)
     world = TenantWorld(two_regions, running_program, planes, tenants, planner)
     running = asyncio.create_task(running_program.manager.run())
     await defaults.apply_lab_pools(two_regions.kube, running_program.regions)

@@ -23,6 +23,7 @@ from moxwell.bootstrap.iso import read_iso
 from moxwell.clock import Clock
 from moxwell.controllers.infra.region_registry import RegionRegistry
 from moxwell.controllers.infra.setup import Infra, add_infra
+from moxwell.embedded.apiserver.hooks import AdmitHook
 from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.embedded.clusterapi.ipam.controller import IPAddressClaimController
 from moxwell.kube.client import Kube
@@ -219,10 +220,12 @@ def message(obj: ProxmoxMachine, type_: str = "Ready") -> str:
     return next((c.message for c in obj.status.conditions if c.type == type_), "")
 
 
-async def start_two_regions(world: str = WORLD, *, crds: bool = True) -> TwoRegions:
-    """Start a new environment."""
+async def start_two_regions(
+    world: str = WORLD, *, crds: bool = True, admit: AdmitHook = lambda review: ()
+) -> TwoRegions:
+    """Start a new environment; ``admit`` is the admission of its API server."""
     clock = LoopClock()
-    store = open_store(clock, crds=crds)
+    store = open_store(clock, crds=crds, admit=admit)
     await store.__aenter__()
     guest_os = SimulatedGuests(clock)
     engine = Engine(fresh_regions(world), clock, guest_os=guest_os)

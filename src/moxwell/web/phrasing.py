@@ -39,6 +39,7 @@ _STAGE_OF = {
 _UNKNOWN = {"RegionUnreachable", "RegionUnknown", "HostDown"}
 _WAITING = {
     "InsufficientResources",
+    "QuotaExceeded",
     "WaitingForBootstrapData",
     "WaitingForClusterInfrastructureReady",
     "WaitingForClusterInfrastructure",

@@ -27,6 +27,7 @@ from moxwell.controllers.infra.machine.guest import GuestReader
 from moxwell.controllers.infra.machine.guest_agent import GuestAgentProbe
 from moxwell.controllers.infra.machine.ip_claims import IPClaimReader
 from moxwell.controllers.infra.machine.placement_reader import PlacementReader
+from moxwell.controllers.infra.machine.quota import QuotaReader, VolumeBytes
 from moxwell.controllers.infra.machine.see import MachineCaches, MachineObserver
 from moxwell.controllers.infra.machine.stale_clone import StaleCloneObserver
 from moxwell.controllers.infra.policy import InfraPolicy
@@ -69,6 +70,7 @@ class _Shared:
     isos: IsoCache
     policy: InfraPolicy
     hosts: NodeSettings
+    volumes: VolumeBytes
 
 
 def add_infra(
@@ -80,11 +82,13 @@ def add_infra(
     registry: RegionRegistry,
     policy: InfraPolicy | None = None,
     hosts: NodeSettings | None = None,
+    volumes: VolumeBytes = lambda namespace: 0,
 ) -> Infra:
     """
     Add the infrastructure controllers to a runtime.
 
-    ``policy`` is what the operator allows, ``hosts`` the content of a node-settings file.
+    ``policy`` is what the operator allows, ``hosts`` the content of a node-settings file,
+    ``volumes`` what a tenant's volumes use of its quota.
     """
     shared = _Shared(
         runtime,
@@ -97,6 +101,7 @@ def add_infra(
         IsoCache(clock),
         policy or InfraPolicy(),
         hosts or {},
+        volumes,
     )
     explainer = _add_machines(shared)
     _add_clusters(shared)
@@ -127,6 +132,7 @@ def _add_machines(shared: _Shared) -> Explainer:
         agent=agent,
         backoff=backoff,
         stale_clones=stale_clones,
+        quota=QuotaReader(own, shared.reservations, shared.volumes),
     )
     machine = machines.MachineReconciler(
         shared.runtime.kube,

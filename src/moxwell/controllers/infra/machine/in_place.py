@@ -36,6 +36,7 @@ NOT_UP_TO_DATE = frozenset({
     ProxmoxMachineReason.FIREWALL_GROUP_NOT_FOUND,
     ProxmoxMachineReason.SLOT_TAKEN,
     ProxmoxMachineReason.DISK_KEPT,
+    ProxmoxMachineReason.QUOTA_EXCEEDED,
 })  # fmt: skip
 
 

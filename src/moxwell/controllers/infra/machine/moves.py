@@ -36,6 +36,7 @@ class ProxmoxMachineReason(StrEnum):
     REGION_UNREACHABLE = "RegionUnreachable"
     HOST_DOWN = "HostDown"
     INSUFFICIENT_RESOURCES = "InsufficientResources"
+    QUOTA_EXCEEDED = "QuotaExceeded"
     TASK_RUNNING = "TaskRunning"
     LOCKED = "Locked"
     VMID_TAKEN = "VMIDTaken"

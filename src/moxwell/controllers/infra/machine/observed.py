@@ -18,6 +18,7 @@ from moxwell.controllers.infra.templates import TemplateDetails
 from moxwell.pve.endpoints.ha import HaResource, HaRule
 from moxwell.pve.guests import GuestConfig
 from moxwell.pve.model import ObservedGuest
+from moxwell.scheduling.quota import Excess
 from moxwell.scheduling.simulate import PlacementInput
 
 # What ``highAvailability.group`` names: a group (before Proxmox VE 9), or a rule that exists
@@ -68,6 +69,7 @@ class ObservedPlacement:
     templates: tuple[TemplateDetails, ...] = ()
     vmids: Mapping[str, VmidUsage] = field(default_factory=dict)  # by region
     unreachable: str = ""  # zones that were left out, and why
+    excess: tuple[Excess, ...] = ()  # limits of the tenant that the machine would exceed
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,4 +167,5 @@ class ObservedProxmoxMachine:
     agent_poll_seconds: float = 0.0
     agent_addresses: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by interface
     failure_domain: str = ""  # of the host that the guest is on now
+    excess: tuple[Excess, ...] = ()  # limits of the tenant that a larger size would exceed
     legacy_applied: LastApplied | None = None  # from the status of an object of an earlier version

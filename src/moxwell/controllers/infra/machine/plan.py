@@ -38,7 +38,13 @@ from moxwell.controllers.infra.machine.replacement import (
     hosts_to_avoid,
     missing_prerequisite,
 )
-from moxwell.controllers.infra.machine.waits import backoff, host_down, locked, region_problem
+from moxwell.controllers.infra.machine.waits import (
+    backoff,
+    host_down,
+    locked,
+    quota_exceeded,
+    region_problem,
+)
 from moxwell.pve.steps import (
     AddToHaRule,
     Clone,
@@ -94,6 +100,8 @@ def _missing_owner(obj: ProxmoxMachine, seen: ObservedProxmoxMachine) -> Wait | 
 def _place(obj: ProxmoxMachine, seen: ObservedProxmoxMachine) -> ReserveVMID | Wait:
     assert seen.owners is not None
     assert seen.placement is not None
+    if seen.placement.excess:
+        return quota_exceeded(seen.placement.excess)
     return choose_place(obj, seen.owners, seen.placement)
 
 
@@ -267,16 +275,20 @@ def _maintain(
         return Wait(ProxmoxMachineReason.STOPPED, f"guest {guest.seen.vmid} is {guest.seen.status}")
     if guest.booting:
         return _bootstrap(obj, claim, seen, guest)
-    return _change(obj, guest) or remove_stale_clones(obj, seen) or Done()
+    return _change(obj, seen, guest) or remove_stale_clones(obj, seen) or Done()
 
 
-def _change(obj: ProxmoxMachine, guest: MachineGuest) -> Decision | None:
+def _change(
+    obj: ProxmoxMachine, seen: ObservedProxmoxMachine, guest: MachineGuest
+) -> Decision | None:
     """Apply the spec to a running guest; changes that need a restart stay pending in Proxmox."""
     if obj.spec.changes != "InPlace" or guest.config is None:
         return None
     applied = in_place.applied_record(obj, guest)
     if applied != last_applied.recorded(obj.spec):
         return RecordApplied(MachineVersion.of(obj), applied)
+    if seen.excess:
+        return quota_exceeded(seen.excess)
     return in_place.change(obj, guest)
 
 

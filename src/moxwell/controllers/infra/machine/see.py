@@ -25,6 +25,7 @@ from moxwell.controllers.infra.machine.observed import (
     OwnerObjects,
 )
 from moxwell.controllers.infra.machine.placement_reader import PlacementReader
+from moxwell.controllers.infra.machine.quota import QuotaReader, grows
 from moxwell.controllers.infra.machine.replacement import (
     IDLE_SECONDS,
     is_stale,
@@ -66,10 +67,12 @@ class MachineObserver:
         agent: GuestAgentProbe,
         backoff: TaskBackoff,
         stale_clones: StaleCloneObserver,
+        quota: QuotaReader,
     ) -> None:
         self._regions, self._caches, self._stale_clones = regions, caches, stale_clones
         self._placement, self._zones, self._ip_claims = placement, zones, ip_claims
         self._guests, self._agent, self._backoff = guests, agent, backoff
+        self._quota = quota
 
     async def see(self, obj: ProxmoxMachine, reader: Reader) -> ObservedProxmoxMachine:
         """Everything this pass needs; what a placement needs is read last."""
@@ -81,8 +84,9 @@ class MachineObserver:
             return seen
         if obj.spec.virtual_machine_id is not None:
             seen = await self._see_guest(obj, owners, seen, reader)
+            seen = await self._see_growth(obj, seen, reader)
         if needs_place(obj, seen):
-            seen = replace(seen, placement=await self._see_placement(obj, owners))
+            seen = replace(seen, placement=await self._see_placement(obj, owners, reader))
         return seen
 
     # ---- objects
@@ -105,13 +109,29 @@ class MachineObserver:
             legacy_applied=legacy_applied(obj),
         )
 
-    async def _see_placement(self, obj: ProxmoxMachine, owners: OwnerObjects) -> ObservedPlacement:
+    async def _see_placement(
+        self, obj: ProxmoxMachine, owners: OwnerObjects, reader: Reader
+    ) -> ObservedPlacement:
         machine, cluster = owners.machine.spec, owners.proxmox_cluster
+        limits = await self._quota.limits(obj.namespace, reader)
         zones, unreachable = self._zones.zones(cluster, machine.failure_domain, obj.spec.zones)
         if not zones:
             return ObservedPlacement(None, unreachable=unreachable)
         found = await self._placement.read(obj, cluster.spec, zones, version=machine.version)
-        return replace(found, unreachable=unreachable)
+        excess = self._quota.excess_of_new(obj, limits)  # nothing is awaited after the read
+        return replace(found, unreachable=unreachable, excess=excess)
+
+    async def _see_growth(
+        self, obj: ProxmoxMachine, seen: ObservedProxmoxMachine, reader: Reader
+    ) -> ObservedProxmoxMachine:
+        """Whether a tenant may have the larger size that a change in place asks for."""
+        guest = seen.guest
+        if obj.spec.changes != "InPlace" or guest is None or not guest.marked:
+            return seen
+        if not grows(obj.spec, guest):
+            return seen
+        limits = await self._quota.limits(obj.namespace, reader)
+        return replace(seen, excess=self._quota.excess_of_growth(obj, guest, limits))
 
     # ---- the guest
 

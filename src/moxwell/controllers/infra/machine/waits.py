@@ -3,6 +3,15 @@
 from moxwell.controllers.infra.machine.moves import ProxmoxMachineReason
 from moxwell.controllers.infra.machine.observed import MachineGuest, ObservedProxmoxMachine
 from moxwell.runtime.move import Wait
+from moxwell.scheduling import quota
+from moxwell.scheduling.quota import Excess
+
+QUOTA_SECONDS = 15.0  # until a full quota is read again
+
+
+def quota_exceeded(excess: tuple[Excess, ...]) -> Wait:
+    """Wait until the tenant deletes machines, or its quota is raised."""
+    return Wait(ProxmoxMachineReason.QUOTA_EXCEEDED, quota.sentence(excess), QUOTA_SECONDS)
 
 
 def region_problem(seen: ObservedProxmoxMachine) -> Wait | None:

@@ -17,7 +17,14 @@ from moxwell.controllers.karpenter.proxmox.instance_record import (
 )
 
 NO_CAPACITY = frozenset(
-    {"InsufficientResources", "StorageFull", "HostDown", "HostMissing", "HostUnreachable"}
+    {
+        "InsufficientResources",
+        "QuotaExceeded",
+        "StorageFull",
+        "HostDown",
+        "HostMissing",
+        "HostUnreachable",
+    }
 )
 IN_PROGRESS = frozenset({"Cloning", "Migrating", "TaskRunning"})
 NOT_MADE = frozenset(

@@ -21,6 +21,7 @@ from moxwell.controllers.tenancy.cluster.defaults import (
 )
 from moxwell.controllers.tenancy.cluster.naming import CONTROL_PLANE, CORE, new_object, owned, ref
 from moxwell.controllers.tenancy.cluster.node_groups import group_objects
+from moxwell.controllers.tenancy.cluster.upgrades import control_plane_version
 from moxwell.errors import Invalid
 
 Json = dict[str, Any]
@@ -60,7 +61,7 @@ def control_plane(app: Kubernetes, defaults: Defaults) -> Json:
     """The KamajiControlPlane."""
     given = app.spec.control_plane.replicas
     spec: Json = {
-        "version": version_of(app, defaults),
+        "version": control_plane_version(defaults.running_version, version_of(app, defaults)),
         "replicas": defaults.control_plane_replicas if given is None else given,
         "dataStoreName": app.spec.control_plane.data_store or defaults.data_store,
         "addons": {"coreDNS": {}, "kubeProxy": {}},

@@ -14,21 +14,42 @@ def check_upgrade(running: str, wanted: str, *, rolling: bool) -> None:
     ``rolling`` tells that nodes of an earlier upgrade are still to change: that upgrade may be
     taken back, also to a lower version.
     """
-    major, minor, patch = _parse(wanted)
+    new = _parse(wanted)
     if not running:
         return
-    running_major, running_minor, running_patch = _parse(running)
-    lower = (major, minor) < (running_major, running_minor) or (
-        (major, minor) == (running_major, running_minor) and -1 < patch < running_patch
-    )
-    if lower and not rolling:
+    old = _parse(running)
+    if _is_lower(new, old) and not rolling:
         raise Invalid(f"{wanted} is older than {running}, which runs: Kubernetes has no downgrade")
-    if major != running_major or minor > running_minor + 1:
-        following = f"v{running_major}.{running_minor + 1}"
+    if new[0] != old[0] or new[1] > old[1] + 1:
+        following = f"v{old[0]}.{old[1] + 1}"
         raise Invalid(
             f"{wanted} skips minor versions: the cluster runs {running}, upgrade it to "
             f"{following} first"
         )
+
+
+def control_plane_version(running: str, wanted: str) -> str:
+    """
+    The version of a control plane: the wanted one, or the one that runs if that is newer.
+
+    A control plane cannot be downgraded. An upgrade that is taken back leaves it where it is, and
+    its nodes one minor version behind, which Kubernetes allows.
+    """
+    return running if running and _is_lower(_parse(wanted), _parse(running)) else wanted
+
+
+def is_reached(running: str, wanted: str) -> bool:
+    """Whether a control plane has the wanted version, or a newer one that cannot be taken back."""
+    if not running:
+        return False
+    return not _is_lower(_parse(running), _parse(wanted))
+
+
+def _is_lower(one: tuple[int, int, int], other: tuple[int, int, int]) -> bool:
+    """Whether a version is lower; without a patch it is any of its minor version."""
+    if one[:2] != other[:2]:
+        return one[:2] < other[:2]
+    return -1 < one[2] < other[2]
 
 
 def _parse(version: str) -> tuple[int, int, int]:

@@ -22,6 +22,7 @@ from moxwell.pve.steps import DeleteSecurityGroup, EnsureSecurityGroup
 from moxwell.pve.steps.security_groups import rule_changes
 from moxwell.runtime.move import Done, Wait
 from moxwell.runtime.writes import Apply, Delete, Write
+from moxwell.scheduling import quota
 
 Json = dict[str, Any]
 MANAGER = "moxwell-tenancy"
@@ -189,7 +190,7 @@ def desired_objects(tenant: Tenant, clusters: Iterable[str]) -> tuple[Json, ...]
     namespace = namespace_of(tenant)
     labels = {TENANT_LABEL: tenant.name, "tenant.cozystack.io/name": tenant.name}
     meta: Json = {"name": namespace, "labels": labels}
-    if annotations := _network_annotations(tenant, namespace):
+    if annotations := _network_annotations(tenant, namespace) | _quota_annotation(tenant):
         meta["annotations"] = annotations
     obj = {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}
     rows = [obj, *_quotas(tenant, namespace), *_roles(namespace, sorted(clusters))]
@@ -206,10 +207,18 @@ def _network_annotations(tenant: Tenant, namespace: str) -> Json:
     return annotations
 
 
+def _quota_annotation(tenant: Tenant) -> Json:
+    """The limits that count machines; no ResourceQuota can, because machines are no pods."""
+    limits = quota.limits_of(tenant.spec.resource_quotas)
+    return {quota.QUOTA: quota.as_annotation(limits)} if limits else {}
+
+
 def _quotas(tenant: Tenant, namespace: str) -> list[Json]:
-    if not tenant.spec.resource_quotas:
+    given = tenant.spec.resource_quotas
+    own = ("nodes", "clusters")  # no ResourceQuota has these
+    hard = {_quota_name(name): str(value) for name, value in given.items() if name not in own}
+    if not hard:
         return []
-    hard = {_quota_name(name): str(value) for name, value in tenant.spec.resource_quotas.items()}
     return [
         _object("v1", "ResourceQuota", "tenant-quota", namespace, {"spec": {"hard": hard}}),
     ]
