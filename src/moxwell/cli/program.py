@@ -42,7 +42,7 @@ def current() -> CommandLine:
 
 def instance_of(argv: Sequence[str]) -> str:
     """The value of ``--name``; empty if it is not given."""
-    for word, following in zip(argv, [*argv[1:], ""], strict=True):
+    for word, following in zip(argv, [*argv[1:], ""], strict=False):
         if word == "--name":
             return following
         if word.startswith("--name="):

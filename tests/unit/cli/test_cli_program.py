@@ -46,6 +46,7 @@ def test_commands_in_messages_can_be_copied(
     [
         (["status", "--name", "two"], "two"),
         (["cluster", "list", "--name=two", "-o", "json"], "two"),
+        ([], ""),
         (["status"], ""),
         (["status", "--name"], ""),
     ],
