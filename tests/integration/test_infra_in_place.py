@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.controllers.infra.machine.quota import NAMESPACES
 from moxwell.pve.client import PveWriter
 from moxwell.pve.switchable_transport import SwitchableTransport
+from moxwell.scheduling.quota import QUOTA
 from moxwell.testing.loop import run_virtual
 from moxwell.testing.machine_objects import apply_cluster, apply_machine
 from moxwell.testing.two_regions import (
@@ -200,5 +202,28 @@ def test_an_ha_group_is_removed_in_one_write_on_8() -> None:
             sent = writes(env, "north")
             await asyncio.sleep(600)
             assert writes(env, "north") == sent
+
+    run_virtual(main())
+
+
+async def limit_cpus(env: TwoRegions, count: int) -> None:
+    change = {"metadata": {"annotations": {QUOTA: f'{{"cpu": "{count}"}}'}}}
+    await env.kube.merge(NAMESPACES, "default", change)
+
+
+def test_a_larger_guest_waits_for_room_in_the_quota() -> None:
+    async def main() -> None:
+        async with running("north") as (env, _):
+            _, guest = await create(env, "north", numCores=2, numSockets=1)
+            await limit_cpus(env, 2)
+            await patch_spec(env, numCores=4)
+            found = await env.until("m", lambda m: reason(m, "UpToDate") == "QuotaExceeded")
+            assert "cpu: 4 asked, 0 used, limit 2" in message(found, "UpToDate")
+            assert is_true(found, "Ready")
+            await asyncio.sleep(120)
+            assert guest.conf["cores"] == 2
+            await limit_cpus(env, 4)
+            await env.until("m", lambda m: is_true(m, "UpToDate"))
+            assert int({**guest.conf, **guest.pending}["cores"]) == 4
 
     run_virtual(main())

@@ -6,7 +6,7 @@ converted to the hub version first. What depends on regions and quotas is checke
 ``Validators`` is given: an API server starts before the regions are known.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from moxwell.clock import Clock
 from moxwell.controllers.infra.known_regions import KnownRegions
 from moxwell.controllers.infra.validation import infrastructure_errors
 from moxwell.controllers.tenancy.cluster.defaults import Defaults
+from moxwell.controllers.tenancy.cluster.quotas import ClusterName
 from moxwell.controllers.tenancy.cluster.validator import ClusterValidator, QuotaCaches
 from moxwell.controllers.tenancy.tenant.validation import tenant_errors
 from moxwell.errors import Denied, Unsupported
@@ -49,15 +50,15 @@ class Validators:
         runtime: Runtime,
         known: KnownRegions,
         clock: Clock,
-        *,
         defaults: Callable[[], Defaults] | None = None,
+        volumes: Callable[[], Mapping[ClusterName, int]] = dict,
     ) -> "Validators":
         """For the caches of a runtime, and for tenants if ``defaults`` are given."""
         runtime.manager.add_loop("infra.known", known.run)
         if defaults is None:
             return cls(known)
         caches = QuotaCaches.of(runtime.manager.caches)
-        return cls(known, ClusterValidator(known.now, defaults, caches, clock))
+        return cls(known, ClusterValidator(known.now, defaults, caches, clock, volumes))
 
 
 def convert(obj: Json, api_version: str) -> Json:

@@ -7,7 +7,7 @@ they start; :meth:`Instance.run` owns the tasks.
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +30,7 @@ from moxwell.app.launch_options import LaunchOptions
 from moxwell.app.state_dir import InstanceInfo, StateDir
 from moxwell.app.tenant_autoscaler import TenantAutoscaler
 from moxwell.app.tenant_storage import TenantStorage
+from moxwell.app.tenant_volumes import TenantVolumes
 from moxwell.atomic_file import write_private
 from moxwell.clock import Clock
 from moxwell.controllers.cloud.features import Features
@@ -128,14 +129,20 @@ class Instance:
         provider = _provider_settings(options)
         side = management_side(runtime, clock, regions, known, held, provider.hosts)
         autoscaler = TenantAutoscaler(side, clock, defaults, catalogue=provider.catalogue)
-        planes = await _open_control_planes(state, clock, options, regions, autoscaler)
-        policy = InfraPolicy.parse(_config_text(options))
+        volumes = TenantVolumes(runtime.manager.caches, held, clock)
+        planes = await _open_control_planes(state, clock, options, regions, autoscaler, volumes)
         infra = add_infra(
-            runtime, clock, regions, held, registry=known, policy=policy, hosts=provider.hosts
+            runtime,
+            clock,
+            regions,
+            held,
+            registry=known,
+            policy=InfraPolicy.parse(_config_text(options)),
+            hosts=provider.hosts,
+            volumes=volumes.in_tenant,
         )
-        builds = runtime.manager.caches.of(ProxmoxTemplate, optional=True)
-        facts = KnownRegions(regions, known, clock, builds.list)
-        rules.validators = Validators.make(runtime, facts, clock, defaults=defaults)
+        facts = KnownRegions(regions, known, clock, _template_builds(runtime))
+        rules.validators = Validators.make(runtime, facts, clock, defaults, volumes.by_cluster)
         preflight = Preflight(regions, clock, probe.answers)
         checks = ClusterPreflight(preflight, _control_plane_addresses(options))
         planner, clusters = _add_tenancy(
@@ -260,12 +267,14 @@ async def _open_control_planes(
     options: LaunchOptions,
     regions: Regions,
     autoscaler: TenantAutoscaler,
+    volumes: TenantVolumes,
 ) -> HostedControlPlanes:
     """
     Each tenant gets cloud controllers, CSI sidecars and the autoscaler; they run in this process.
     """
     record = MemoryJournal(state.folder / "csi-record.json")
-    storage = TenantStorage(regions, clock, record, parse_by_cluster(_config_text(options)))
+    static = parse_by_cluster(_config_text(options))
+    storage = TenantStorage(regions, clock, record, static, volumes)
 
     def extend(tenant: Runtime, key: Key) -> None:
         # A kubelet with --cloud-provider=external and no --node-ip reports no address.
@@ -318,6 +327,10 @@ async def _serve_dashboard(
     port = remembered_port(state.folder / "dashboard.port", DASHBOARD_PORT)
     await web.TCPSite(runner, "127.0.0.1", port).start()
     return f"http://127.0.0.1:{port}"
+
+
+def _template_builds(runtime: Runtime) -> Callable[[], Iterable[ProxmoxTemplate]]:
+    return runtime.manager.caches.of(ProxmoxTemplate, optional=True).list
 
 
 def _add_tenancy(

@@ -6,9 +6,12 @@ but no Proxmox credentials. The attachment index and the guest queues are shared
 because they describe Proxmox.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 
+from moxwell.app.tenant_volumes import TenantVolumes
 from moxwell.clock import Clock
 from moxwell.controllers.tenancy.storage_classes import controller as storage_classes
 from moxwell.csi import driver as drivers
@@ -35,28 +38,35 @@ from moxwell.runtime.manager import Runtime
 from moxwell.runtime.reconciler import Controller as Loop
 
 JOURNAL_NAMESPACE = "kube-system"
+Room = Callable[[str, int], AbstractAsyncContextManager[None]]  # name or id of a volume, bytes
+
+
+def _unlimited(name: str, size: int) -> AbstractAsyncContextManager[None]:
+    return nullcontext()
 
 
 class InProcessPlugin:
     """The driver as a volume plugin of the embedded controller manager, without gRPC."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: Driver, room: Room = _unlimited) -> None:
+        """``room`` is entered while a volume is created or expanded; it may refuse."""
         self.name = driver.settings.name
-        self._service = ControllerService(driver)
+        self._service, self._room = ControllerService(driver), room
 
     async def create(self, request: VolumeRequest) -> ProvisionedVolume:
         try:
-            volume = await inprocess.create(
-                self._service,
-                request.name,
-                request.size,
-                capabilities=inprocess.capability(
-                    request.modes, request.fs_type, block=request.block
-                ),
-                parameters=request.parameters,
-                segments=request.segments,
-                source=inprocess.source_of(request.from_volume, request.from_snapshot),
-            )
+            async with self._room(request.name, request.size):
+                volume = await inprocess.create(
+                    self._service,
+                    request.name,
+                    request.size,
+                    capabilities=inprocess.capability(
+                        request.modes, request.fs_type, block=request.block
+                    ),
+                    parameters=request.parameters,
+                    segments=request.segments,
+                    source=inprocess.source_of(request.from_volume, request.from_snapshot),
+                )
         except MoxwellError as error:
             if inprocess.is_exhausted(error):
                 raise StorageExhausted(str(error)) from error
@@ -91,7 +101,8 @@ class InProcessPlugin:
             capacity_range=csi.CapacityRange(required_bytes=size),
             volume_capability=inprocess.capability(("ReadWriteOnce",), "", block=block)[0],
         )
-        grown = await self._service.controller_expand_volume(request)
+        async with self._room(handle, size):
+            grown = await self._service.controller_expand_volume(request)
         return grown.capacity_bytes, grown.node_expansion_required
 
     async def capacity(
@@ -130,14 +141,16 @@ class TenantStorage:
         clock: Clock,
         record: VolumeJournal | None = None,
         static: Mapping[str, tuple[str, ...]] | None = None,
+        volumes: TenantVolumes | None = None,
     ) -> None:
         """
         ``record`` keeps what proves volumes of earlier versions; tenants cannot write it.
+        ``volumes`` counts what quotas limit.
 
         ``static`` are the static volumes that the operator grants to each ``namespace/cluster``.
         """
         self._regions, self._clock, self._record = regions, clock, record or MemoryJournal()
-        self._static = dict(static or {})
+        self._static, self._volumes = dict(static or {}), volumes
         self._attachments, self._queues = AttachmentIndex(), GuestQueues(clock)
 
     def driver(self, runtime: Runtime, cluster: Key | None = None) -> Driver:
@@ -160,12 +173,24 @@ class TenantStorage:
         attachments = self._attachments.scoped(driver.regions)
         return replace(driver, attachments=attachments, queues=self._queues)
 
+    def _counted(self, runtime: Runtime, cluster: Key | None, driver: Driver) -> Room:
+        """Count the volumes of a cluster for the quota of its tenant."""
+        volumes = self._volumes
+        if volumes is None or cluster is None:
+            return _unlimited
+        volumes.add(cluster, driver)
+        runtime.manager.add_loop("tenant.volumes", partial(volumes.run, cluster))
+        runtime.manager.on_exit(partial(volumes.forget, cluster))
+        return partial(volumes.room, cluster)
+
     def add(self, runtime: Runtime, cluster: Key | None = None, *, binding: bool = True) -> None:
         """Add the storage controllers; ``binding`` is False where kube-controller-manager binds."""
         driver, manager = self.driver(runtime, cluster), runtime.manager
         if binding:
             setup.add_binding(runtime)
-        setup.add_sidecars(runtime, self._clock, InProcessPlugin(driver))
+        setup.add_sidecars(
+            runtime, self._clock, InProcessPlugin(driver, self._counted(runtime, cluster, driver))
+        )
         classes = storage_classes.StorageClassReconciler(
             runtime.kube, driver.regions, driver.settings.name
         )

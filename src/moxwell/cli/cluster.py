@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from moxwell.api.capi.machinesets import MachineDeployment
-from moxwell.api.cozystack import Kubernetes
+from moxwell.api.cozystack import Kubernetes, NodeGroup
 from moxwell.api.kinds import Resource
 from moxwell.atomic_file import write_private
 from moxwell.cli import (
@@ -24,7 +24,7 @@ from moxwell.cli.connect import DEFAULT_NAME, Format, Name, Namespace
 from moxwell.cli.output import Output, Progress, count, show
 from moxwell.cli.waiting import WAIT_SECONDS, Timeout, Wait
 from moxwell.clock import SystemClock
-from moxwell.controllers.tenancy.cluster.upgrades import is_reached
+from moxwell.controllers.tenancy.cluster import instance_types, upgrades
 from moxwell.errors import Conflict, Invalid, Missing, MoxwellError, Terminal
 from moxwell.kube.client import Kube
 from moxwell.kube.errors import NotFound
@@ -54,6 +54,7 @@ def create(
     skip_checks: preflight.Skip = False,
 ) -> None:
     """Create a cluster."""
+    _check_new(size, version)
     spec: Json = {"nodeGroups": [{"name": "md0", "replicas": nodes, "instanceType": size}]}
     if regions:
         spec["regions"] = split(regions)
@@ -82,6 +83,13 @@ def create(
 def split(text: str) -> list[str]:
     """Comma-separated words."""
     return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _check_new(size: str, version: str) -> None:
+    """Refuse what needs no connection: an unknown instance type, and a version that is none."""
+    instance_types.size_of(NodeGroup(instance_type=size))
+    if version:
+        upgrades.check_upgrade("", version, rolling=False)
 
 
 async def wait_ready(kube: Kube, cluster: str, namespace: str, wait: bool, seconds: int) -> None:
@@ -174,7 +182,11 @@ async def _wait_rolled(
             groups = (await kube.list(MachineDeployment, namespace, labels=labels)).items
             found = await kube.get(Kubernetes, cluster, namespace)
             rolled = all(is_rolled(g, version) for g in groups)
-            if rolled and demo.is_ready(found) and is_reached(found.status.version, version):
+            if (
+                rolled
+                and demo.is_ready(found)
+                and upgrades.is_reached(found.status.version, version)
+            ):
                 progress.done(f"cluster {cluster} runs {found.status.version}")
                 return
             new = sum(_updated(g, version) for g in groups)

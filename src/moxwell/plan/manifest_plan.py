@@ -200,8 +200,15 @@ class ManifestPlanner:
         notes = list(spread_warnings(plan.groups, placed.machines))
         if network != (seen.defaults.firewall_group, seen.defaults.bridge):
             notes += network_warnings(app.name, plan.groups, before, seen.defaults)
+            notes += self._quota_notes(app, plan, run)
         notes += placed.notes
         return replace(placed, objects=plan.changes, groups=plan.groups, notes=tuple(notes))
+
+    def _quota_notes(self, app: Kubernetes, plan: TenantClusterPlan, run: _Run) -> tuple[str, ...]:
+        """A rollout that admission does not see, because the cluster itself is unchanged."""
+        rolling = [group.name for group in plan.groups if group.rolls and group.deleted]
+        note = self._validator.rollout_note(app, rolling, run.planned) if self._validator else ""
+        return (note,) if note else ()
 
     async def _place(
         self,

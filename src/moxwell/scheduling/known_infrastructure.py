@@ -16,6 +16,7 @@ from moxwell.scheduling.templates import (
     TemplateMissing,
     TemplateQuery,
     choose_templates,
+    version,
     versions_of,
 )
 
@@ -111,6 +112,15 @@ def template_error(path: str, query: TemplateQuery, regions: Regions) -> FieldEr
     return None
 
 
+def _nearest_version(wanted: str, have: Iterable[tuple[int, ...]]) -> str:
+    """A hint with the version whose numbers are nearest."""
+    parts = version(wanted)
+    if parts is None:
+        return ""
+    near = min(have, key=lambda v: [abs(a - b) for a, b in zip(v, parts, strict=False)], default=())
+    return f" (did you mean v{'.'.join(map(str, near))}?)" if near else ""
+
+
 def _missing_template(
     query: TemplateQuery, regions: Iterable[KnownRegion], templates: list[Template]
 ) -> str:
@@ -120,9 +130,9 @@ def _missing_template(
     if query.kubernetes:
         have = sorted({v for t in templates for v in versions_of(t)})
         versions = [f"v{'.'.join(map(str, v))}" for v in have]
-        near = hint(query.kubernetes, versions, cutoff=0.7)
         return (
-            f"no template in {where} has Kubernetes {query.kubernetes}{near}; "
+            f"no template in {where} has Kubernetes {query.kubernetes}"
+            f"{_nearest_version(query.kubernetes, have)}; "
             f"templates exist for {', '.join(versions) or 'no version'}"
         )
     names = {t.name for t in templates if t.name}

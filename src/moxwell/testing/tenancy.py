@@ -249,7 +249,7 @@ def _compose(
         ClusterPreflight(Preflight(program.regions, two_regions.clock)),
     )
     known = KnownRegions(program.regions, program.infra.registry, two_regions.clock)
-    rules.validators = Validators.make(program.runtime, known, two_regions.clock, defaults=provided)
+    rules.validators = Validators.make(program.runtime, known, two_regions.clock, provided)
     tenant_loop = TenantReconciler(kube, program.regions)
     loops: dict[str, Any] = {
         "embedded.kamajicontrolplane": planes_loop,

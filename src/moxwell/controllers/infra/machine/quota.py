@@ -78,19 +78,37 @@ class QuotaReader:
         *,
         unplaced: bool,
     ) -> tuple[Excess, ...]:
-        reserved = {r.owner for r in self._reservations.open()}
         found: list[Excess] = []
         for tenant, limit in limits.items():
-            others = [
-                quota.machine_amounts(m.spec)
-                for m in self._machines.list()
-                if m.uid != machine.uid
-                and quota.belongs_to(m.namespace, tenant)
-                and (unplaced or m.spec.virtual_machine_id is not None or m.uid in reserved)
-            ]
-            used = quota.total(others) + Amounts(storage=self._volumes(tenant))
+            others = machine_usage(
+                self._machines,
+                self._reservations,
+                tenant,
+                excluding=machine.uid,
+                unplaced=unplaced,
+            )
+            used = others + Amounts(storage=self._volumes(tenant))
             found += quota.excesses(tenant, limit, asked=asked, used=used, before=before)
         return tuple(found)
+
+
+def machine_usage(
+    machines: Cache[ProxmoxMachine],
+    reservations: Reservations,
+    tenant: str,
+    *,
+    excluding: str = "",
+    unplaced: bool = False,
+) -> Amounts:
+    """What the machines of a tenant use that have a VMID, or one reserved; never awaits."""
+    reserved = {r.owner for r in reservations.open()}
+    return quota.total(
+        quota.machine_amounts(m.spec)
+        for m in machines.list()
+        if m.uid != excluding
+        and quota.belongs_to(m.namespace, tenant)
+        and (unplaced or m.spec.virtual_machine_id is not None or m.uid in reserved)
+    )
 
 
 def grows(spec: ProxmoxMachineSpec, guest: MachineGuest) -> bool:

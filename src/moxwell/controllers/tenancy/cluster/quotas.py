@@ -86,6 +86,22 @@ def quota_excess(
     return tuple(found)
 
 
+def rollout_excess(
+    app: Kubernetes, rolling: Iterable[str], usage: TenantUsage
+) -> tuple[Excess, ...]:
+    """The limits that leave no room for the surge of groups that roll for another reason."""
+    key, names = (app.namespace, app.name), set(rolling)
+    surging = Amounts()
+    for group in groups_of(app):
+        if f"{app.name}-{group.name}" in names:
+            surging = surging.at_least(_node(group))
+    found: list[Excess] = []
+    for tenant, limits in usage.limits.items():
+        used = used_by_others(tenant, key, usage) + needs(app)
+        found += quota.excesses(tenant, limits, asked=surging, used=used)
+    return tuple(found)
+
+
 def quota_errors(found: Iterable[Excess]) -> tuple[FieldError, ...]:
     """The excess as one error."""
     text = quota.sentence(found)

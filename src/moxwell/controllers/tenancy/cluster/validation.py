@@ -42,9 +42,11 @@ def cluster_errors(
     app: Kubernetes, old: Kubernetes | None, defaults: Defaults, known: KnownInfrastructure
 ) -> tuple[FieldError, ...]:
     """Why a cluster cannot work, or cannot be changed so; empty if nothing is known against it."""
+    changes = tuple(_change_errors(app, old))
+    if changes:
+        return changes
     before = set(_state_errors(old, defaults, known)) if old is not None else set()
-    found = [e for e in _state_errors(app, defaults, known) if e not in before]
-    return tuple(dict.fromkeys([*found, *_change_errors(app, old)]))
+    return tuple(e for e in dict.fromkeys(_state_errors(app, defaults, known)) if e not in before)
 
 
 def _state_errors(

@@ -6,7 +6,7 @@ the API for a moment; what was accepted in between is remembered, so that two cl
 get the last room of a quota.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,6 +89,17 @@ class ClusterValidator:
             return found
         usage = self._usage(new, after)
         return quotas.quota_errors(quotas.quota_excess(new, old, defaults, usage))
+
+    def rollout_note(self, app: Kubernetes, rolling: Iterable[str], planned: Planned) -> str:
+        """Why groups cannot roll within the quota; empty if they can, or it is not known."""
+        names = tuple(rolling)
+        if not names or not self._caches.synced:
+            return ""
+        found = quotas.rollout_excess(app, names, self._usage(app, planned))
+        text = quota.sentence(found)
+        return (
+            f"{', '.join(names)} cannot roll, which needs one more machine: {text}" if text else ""
+        )
 
     def accept(self, app: Kubernetes) -> None:
         """Count a cluster that is written now until the cache shows it."""

@@ -1,0 +1,111 @@
+"""What cannot work is refused at once, and quotas hold, with the installed command and a lab."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.xdist_group("e2e")
+Run = Callable[..., subprocess.CompletedProcess[str]]
+COMMAND = str(Path(sys.executable).with_name("moxwell"))
+RED = """
+apiVersion: apps.cozystack.io/v1alpha1
+kind: Kubernetes
+metadata: {name: blog, namespace: tenant-red}
+spec:
+  nodeGroups:
+    - {name: worker, replicas: 2, instanceType: u1.medium}
+---
+apiVersion: apps.cozystack.io/v1alpha1
+kind: Tenant
+metadata: {name: red, namespace: default}
+spec: {resourceQuotas: {cpu: 4}, network: {allowFrom: [10.0.0.0/8]}}
+"""
+
+
+@pytest.fixture(scope="module")
+def moxwell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    home = tmp_path_factory.mktemp("refusals")
+    env = {"PATH": os.environ["PATH"], "HOME": str(home), "XDG_STATE_HOME": str(home / "s")}
+
+    def run(*args: str, text: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [COMMAND, *args, "--name", "refusals"],
+            env=env,
+            input=text,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
+        )
+
+    started = run("up", "--no-demo")
+    assert started.returncode == 0, started.stderr
+    assert run("apply", "-f", "-", text=RED).returncode == 0  # the tenant and its cluster at once
+    bad = RED.replace("u1.medium", "u1.medium, bridge: vmbr9")
+    known = any("vmbr9" in run("plan", "-f", "-", text=bad).stderr for _ in range(60))
+    assert known, "the bridges of the hosts were not read"
+    yield run
+    run("down", "--purge")
+
+
+def refused(done: subprocess.CompletedProcess[str], said: str) -> None:
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize("command", ["apply", "plan"])
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        pytest.param("instanceType", "instanceTyp", "did you mean instanceType?", id="field"),
+        pytest.param("resourceQuotas", "resourceQuota", "did you mean resourceQuotas?", id="quota"),
+        pytest.param("u1.medium", "u1.meduim", "did you mean u1.medium?", id="size"),
+        pytest.param("u1.medium", "u1.medium, storage: local-lvn", "mean local-lvm?", id="storage"),
+        pytest.param("u1.medium", "u1.medium, bridge: vmbr9", "mean vmbr0?", id="bridge"),
+        pytest.param("u1.medium", "u1.medium, regions: [amsterdm]", "mean amsterdam?", id="region"),
+        pytest.param("nodeGroups:", "version: v1.31.0\n  nodeGroups:", "v1.31.0", id="version"),
+        pytest.param("blog", "b" * 60, "too long", id="name"),
+        pytest.param("replicas: 2", "replicas: 3", "6 asked, 0 used, limit 4", id="too many nodes"),
+        pytest.param("u1.medium", "u1.large", "12 asked, 0 used, limit 4", id="too large nodes"),
+    ],
+)
+def test_a_mistake_is_refused(moxwell: Run, command: str, old: str, new: str, said: str) -> None:
+    bad = RED.replace(old, new, 1)
+    assert bad != RED
+    refused(moxwell(command, "-f", "-", text=bad), said)
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("cluster", "create", "a", "--regions", "amsterdm", "--no-wait"), "mean amsterdam?"),
+        (("cluster", "create", "a", "--version", "v1.31.0", "--no-wait"), "mean v1.33.4?"),
+        (("cluster", "create", "b" * 60, "--no-wait"), "too long"),
+        (("cluster", "scale", "blog", "worker", "3", "-n", "tenant-red"), "6 asked, 0 used"),
+        (("cluster", "scale", "blog", "worker", "3", "-n", "tenant-red", "--plan"), "6 asked"),
+    ],
+)
+def test_a_command_is_refused(moxwell: Run, args: tuple[str, ...], said: str) -> None:
+    refused(moxwell(*args), said)
+
+
+def test_an_upgrade_that_cannot_work_does_not_start(moxwell: Run) -> None:
+    for version, said in (
+        ("v1.31.0", "no downgrade"),
+        ("v1.36.0", "skips minor versions"),
+        ("v1.35.7", "mean v1.35.0?"),
+    ):
+        refused(moxwell("cluster", "upgrade", "blog", version, "-n", "tenant-red"), said)
+
+
+def test_the_plan_of_a_deletion_names_guests_disks_and_groups(moxwell: Run) -> None:
+    done = moxwell("delete", "tenant", "red", "--plan")
+    assert done.returncode == 0, done.stderr
+    for words in ("Namespace tenant-red", "SecurityGroup amsterdam/mox-red", "Kubernetes blog"):
+        assert words in done.stdout
+    assert moxwell("get", "tenants").stdout.count("red") >= 1  # nothing was deleted
