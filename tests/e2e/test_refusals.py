@@ -103,6 +103,13 @@ def test_an_upgrade_that_cannot_work_does_not_start(moxwell: Run) -> None:
         refused(moxwell("cluster", "upgrade", "blog", version, "-n", "tenant-red"), said)
 
 
+def test_a_raised_quota_and_what_needs_it_apply_at_once(moxwell: Run) -> None:
+    more = RED.replace("cpu: 4", "cpu: 6").replace("replicas: 2", "replicas: 3")
+    done = moxwell("apply", "-f", "-", text=more)
+    assert done.returncode == 0, done.stderr
+    assert moxwell("apply", "-f", "-", text=RED).returncode == 0
+
+
 def test_the_plan_of_a_deletion_names_guests_disks_and_groups(moxwell: Run) -> None:
     done = moxwell("delete", "tenant", "red", "--plan")
     assert done.returncode == 0, done.stderr

@@ -13,7 +13,7 @@ from moxwell.errors import MoxwellError
 from moxwell.plan.offline import offline_planner
 from moxwell.pve.regions import Regions
 from moxwell.testing.loop import run_virtual
-from moxwell.testing.tenancy import NEWER, SPACE, TenantWorld, app, tenancy
+from moxwell.testing.tenancy import NAMESPACES, NEWER, SPACE, TenantWorld, app, tenancy
 from moxwell.testing.two_regions import configs
 
 Json = dict[str, Any]
@@ -161,6 +161,26 @@ def test_a_plan_of_a_tenant_with_its_clusters_knows_what_it_creates() -> None:
         assert [m.why_not for m in plan.parts[1].machines] == ["", ""]
         with pytest.raises(MoxwellError, match="cpu: 4 asked, 4 used, limit 6"):
             await w.planner.plan([blue, in_blue("c1", 2), in_blue("c2", 2)])
+
+    story(run)
+
+
+def test_a_plan_uses_the_quota_that_it_changes() -> None:
+    async def run(w: TenantWorld) -> None:
+        await w.put(tenant(resourceQuotas={"cpu": 2}))
+
+        async def limited() -> bool:
+            found = await w.kube.find(NAMESPACES, "tenant-blue")
+            return found is not None
+
+        await w.until(limited)
+        await w.two_regions.clock.sleep(1)
+        with pytest.raises(MoxwellError, match="cpu: 4 asked"):
+            await w.planner.plan([in_blue("c1", 2)])
+        raised = await w.planner.plan([tenant(resourceQuotas={"cpu": 4}), in_blue("c1", 2)])
+        assert raised.parts[1].groups[0].created == 2
+        with pytest.raises(MoxwellError, match="cpu: 6 asked, 0 used, limit 4"):
+            await w.planner.plan([tenant(resourceQuotas={"cpu": 4}), in_blue("c1", 3)])
 
     story(run)
 

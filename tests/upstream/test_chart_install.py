@@ -307,6 +307,7 @@ def a_tenant_has_a_cluster(installed: Installed) -> None:
     apply(installed.plane, TENANT_OBJECT)
     installed.has("resourcequota", "tenant-quota", TENANT)
     installed.has("rolebinding", f"{TENANT}-super-admin", TENANT)
+    clusters_that_cannot_work_are_refused(installed)
     apply(installed.plane, CLUSTER_OBJECT)
     installed.has("clusters.cluster.x-k8s.io", CLUSTER, TENANT)
     installed.has("kamajicontrolplanes", CLUSTER, TENANT)
@@ -317,6 +318,21 @@ def a_tenant_has_a_cluster(installed: Installed) -> None:
         return "status" in found
 
     installed.until("the status of the ProxmoxCluster", is_seen)
+
+
+def clusters_that_cannot_work_are_refused(installed: Installed) -> None:
+    """The webhook sees fields that the CRD preserves, the regions, and the quota."""
+    groups = "nodeGroups: [{name: md0, replicas: %s}]"
+    for spec, said in (
+        ("versoin: v1.34.1", "spec.versoin: unknown field (did you mean version?)"),
+        ("regions: [nort]", "did you mean north?"),
+        ("version: v1.99.0", "has Kubernetes v1.99.0"),
+        (groups % 1000, "the quota of tenant-acme is exceeded (cpu: 2000 asked, 0 used, limit 8"),
+    ):
+        text = CLUSTER_OBJECT.partition("spec:")[0] + f"spec: {{{spec}}}"
+        done = installed.plane.kubectl("create", "-f", "-", stdin=text, check=False)
+        assert done.returncode != 0
+        assert said in done.stderr
 
 
 def a_mistake_is_refused(installed: Installed) -> None:

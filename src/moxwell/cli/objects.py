@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
+from moxwell.api.cozystack import Tenant
 from moxwell.api.kinds import Resource
 from moxwell.cli import connect, kinds, manifests, plan
 from moxwell.cli.connect import DEFAULT_NAME, Format, Name
-from moxwell.cli.demo import NAMESPACES
 from moxwell.cli.output import Output
 from moxwell.clock import SystemClock
 from moxwell.errors import Unreachable
@@ -17,7 +17,7 @@ from moxwell.kube.client import Kube
 
 Json = dict[str, Any]
 MANAGER = "moxwell-cli"
-NAMESPACE_SECONDS = 60.0  # how long to wait for the namespace of a Tenant
+TENANT_SECONDS = 60.0  # how long to wait for the namespace and the quota of a tenant
 Files = Annotated[
     list[Path], typer.Option("--file", "-f", help="File with manifests; - is standard input.")
 ]
@@ -48,27 +48,31 @@ def apply(
 
 
 async def apply_documents(kube: Kube, documents: list[Json], namespace: str) -> None:
-    """Apply objects in order; waits for the namespace of a tenant that was applied before."""
-    served, tenants = await kube.discover(), False
+    """Apply objects in order; those of a tenant wait until its namespace and quota are written."""
+    served = await kube.discover()
+    tenants: list[Json] = []
     for doc in documents:
         resource = kinds.of_object(served, doc)
         if resource.namespaced:
             doc["metadata"].setdefault("namespace", namespace)
-            if tenants:
-                await _wait_namespace(kube, doc["metadata"]["namespace"])
-        await kube.apply(doc, resource, manager=MANAGER, force=True)
-        tenants = tenants or resource.kind == "Tenant"
+            while tenants:
+                await _wait_tenant(kube, tenants.pop(0))
+        found = await kube.apply(doc, resource, manager=MANAGER, force=True)
+        tenants += [found] if resource.kind == Tenant.resource.kind else []
         typer.echo(f"{resource.kind} {doc['metadata']['name']} applied")
 
 
-async def _wait_namespace(kube: Kube, name: str) -> None:
-    clock = SystemClock()
-    deadline = clock.monotonic() + NAMESPACE_SECONDS
-    while await kube.find(NAMESPACES, name) is None:
+async def _wait_tenant(kube: Kube, applied: Json) -> None:
+    meta, clock = applied["metadata"], SystemClock()
+    deadline = clock.monotonic() + TENANT_SECONDS
+    while True:
+        found = await kube.get(Tenant, meta["name"], meta["namespace"])
+        if found.status.observed_generation >= meta["generation"] and found.status.namespace:
+            return
         if clock.monotonic() > deadline:
             raise Unreachable(
-                f"namespace {name} does not exist after {NAMESPACE_SECONDS:.0f} s: the Tenants in "
-                "the file do not create it; `moxwell get tenants -A` shows their namespaces"
+                f"tenant {found.name} has no namespace after {TENANT_SECONDS:.0f} s; the rest of "
+                "the file was not applied: look at its conditions and apply the file again"
             )
         await clock.sleep(0.2)
 

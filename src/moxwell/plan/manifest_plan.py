@@ -34,7 +34,7 @@ from moxwell.controllers.tenancy.cluster.validator import ClusterValidator, Plan
 from moxwell.controllers.tenancy.tenant import plan as tenants
 from moxwell.controllers.tenancy.tenant.controller import TenantReconciler
 from moxwell.controllers.tenancy.tenant.validation import tenant_errors
-from moxwell.errors import Invalid, Missing, MoxwellError
+from moxwell.errors import Denied, Invalid, Missing, MoxwellError
 from moxwell.kube.client import Kube
 from moxwell.plan.consequences import Consequences, convert, document_plan
 from moxwell.plan.deletion_plan import DeletionPlanner
@@ -123,12 +123,21 @@ class ManifestPlanner:
     async def _dry_run(
         self, doc: Json, resource: Resource, namespace: str, run: _Run
     ) -> tuple[Json, tuple[str, ...]]:
-        """The object after the apply; the namespace may be one that the plan creates."""
-        strict = self._kube.with_strict_fields()
+        """
+        The object after the apply.
+
+        The plan may create its namespace, or change the quota there: then the API cannot judge the
+        object yet, and ``_check`` does.
+        """
+        strict, planned = self._kube.with_strict_fields(), namespace in run.namespaces
         try:
             after = await strict.apply(doc, resource, manager=CLI, force=True, dry_run=True)
         except Missing as error:
-            return doc, () if namespace in run.namespaces else (str(error),)
+            return doc, () if planned else (str(error),)
+        except Denied:
+            if not planned or resource.kind != "Kubernetes" or self._validator is None:
+                raise
+            return doc, ()
         return after, ()
 
     async def _consequences(

@@ -12,7 +12,7 @@ from typing import Any
 
 from moxwell.api.field_errors import FieldError, hint, listing
 from moxwell.api.infra.machine import ProxmoxMachineSpec
-from moxwell.api.quantity import InvalidQuantity, Quantity, QuantityFormat
+from moxwell.api.quantity import NANO, InvalidQuantity, Quantity, QuantityFormat
 from moxwell.errors import Invalid
 from moxwell.scheduling.inventory_model import GIB, MIB
 
@@ -90,8 +90,9 @@ class Excess:
 
 
 def _text(name: str, value: int) -> str:
-    binary = QuantityFormat.BINARY if name in ("memory", "storage") else QuantityFormat.DECIMAL
-    return str(Quantity(value * 10**9, binary))
+    if name not in ("memory", "storage"):
+        return str(value)
+    return str(Quantity(value * NANO, QuantityFormat.BINARY))
 
 
 def excesses(

@@ -18,6 +18,7 @@ from moxwell.controllers.tenancy.cluster.defaults import Defaults, groups_of
 from moxwell.controllers.tenancy.cluster.instance_types import NodeSize, size_of
 from moxwell.controllers.tenancy.cluster.naming import GROUP_LABEL
 from moxwell.controllers.tenancy.cluster.node_groups import kubeadm_spec, machine_spec
+from moxwell.errors import Invalid
 from moxwell.scheduling import quota
 from moxwell.scheduling.quota import Amounts, Excess, Limits
 
@@ -38,6 +39,14 @@ def needs(app: Kubernetes) -> Amounts:
     """What a cluster needs when nothing rolls."""
     groups = (_node(group) * _count(group) for group in groups_of(app))
     return quota.total(groups) + Amounts(clusters=1)
+
+
+def accepted_needs(app: Kubernetes) -> Amounts:
+    """The same for a cluster that was accepted before some rule; its machines count then."""
+    try:
+        return needs(app)
+    except Invalid:
+        return Amounts(clusters=1)
 
 
 def _count(group: NodeGroup) -> int:
@@ -74,6 +83,8 @@ def quota_excess(
     app: Kubernetes, old: Kubernetes | None, defaults: Defaults, usage: TenantUsage
 ) -> tuple[Excess, ...]:
     """The limits of the tenant, and of those above it, that the cluster would exceed."""
+    if not any(usage.limits.values()):
+        return ()
     key = (app.namespace, app.name)
     asked = needs(app) + surge(app, old, defaults)
     before = needs(old) if old is not None else Amounts()

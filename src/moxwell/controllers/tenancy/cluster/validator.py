@@ -18,7 +18,6 @@ from moxwell.controllers.tenancy.cluster import quotas, validation
 from moxwell.controllers.tenancy.cluster.defaults import Defaults
 from moxwell.controllers.tenancy.cluster.quotas import ClusterName, TenantUsage
 from moxwell.controllers.tenancy.cluster.see import NAMESPACES, defaults_in
-from moxwell.errors import Invalid
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.caches import Caches
 from moxwell.runtime.key import Key
@@ -107,7 +106,7 @@ class ClusterValidator:
         self._accepted = {
             key: row for key, row in self._accepted.items() if now - row[0] < ACCEPTED_SECONDS
         }
-        self._accepted[app.namespace, app.name] = (now, quotas.needs(app))
+        self._accepted[app.namespace, app.name] = (now, quotas.accepted_needs(app))
 
     def _metadata(self, namespace: str) -> Json:
         found = self._caches.namespaces.find(Key("", namespace))
@@ -128,10 +127,7 @@ class ClusterValidator:
     def _needs(self) -> dict[ClusterName, Amounts]:
         found: dict[ClusterName, Amounts] = {}
         for app in self._caches.clusters.list():
-            try:
-                found[app.namespace, app.name] = quotas.needs(app)
-            except Invalid:  # accepted before this rule: its machines count
-                found[app.namespace, app.name] = Amounts(clusters=1)
+            found[app.namespace, app.name] = quotas.accepted_needs(app)
         now = self._clock.monotonic()
         for key, (at, amounts) in self._accepted.items():
             if now - at < ACCEPTED_SECONDS:
