@@ -108,7 +108,7 @@ def delete(
         async with connect.kube(name) as kube:
             served = await kube.discover()
             rows = [(kinds.by_name(served, k), n, namespace) for k, n in pairs]
-            for doc in manifests.read(file) if file else []:
+            for doc in manifests.in_order(manifests.read(file)) if file else []:
                 meta = doc["metadata"]
                 rows.append(
                     (kinds.of_object(served, doc), meta["name"], meta.get("namespace", namespace))

@@ -307,6 +307,7 @@ def proxmox(reason: str = "", provider_id: str = "") -> ProxmoxMachine:
         (proxmox("Cloning"), InstanceState.PENDING, None),
         (proxmox("RegionUnreachable"), InstanceState.PENDING, None),
         (proxmox("InsufficientResources"), InstanceState.FAILED, "InsufficientCapacity"),
+        (proxmox("QuotaExceeded"), InstanceState.FAILED, "InsufficientCapacity"),
         (proxmox("StorageFull"), InstanceState.FAILED, "InsufficientCapacity"),
         (proxmox("TemplateNotFound"), InstanceState.FAILED, "LaunchFailed"),
         (proxmox("WaitingForNode", "proxmox://north/100"), InstanceState.LAUNCHED, None),

@@ -1,0 +1,34 @@
+"""The order and the fields of manifests before anything is sent."""
+
+from typing import Any
+
+import pytest
+
+from moxwell.cli import manifests
+from moxwell.errors import Invalid
+
+
+def doc(kind: str, name: str, api: str = "apps.cozystack.io/v1alpha1", **body: Any) -> Any:
+    return {"apiVersion": api, "kind": kind, "metadata": {"name": name}, **body}
+
+
+def test_what_others_need_comes_first_and_the_rest_keeps_its_order() -> None:
+    given = [
+        doc("Kubernetes", "b"),
+        doc("Tenant", "t2"),
+        doc("Namespace", "n", "v1"),
+        doc("Kubernetes", "a"),
+        doc("Tenant", "t1"),
+    ]
+    names = [d["metadata"]["name"] for d in manifests.in_order(given)]
+    assert names == ["n", "t2", "t1", "b", "a"]
+
+
+def test_every_unknown_field_is_named_with_its_object() -> None:
+    bad = doc("Kubernetes", "c1", spec={"versoin": "v1.34.1", "nodeGroup": []})
+    with pytest.raises(Invalid) as found:
+        manifests.check_fields([doc("Tenant", "t"), bad])
+    assert str(found.value) == (
+        "Kubernetes c1: spec.versoin: unknown field (did you mean version?); "
+        "Kubernetes c1: spec.nodeGroup: unknown field (did you mean nodeGroups?)"
+    )
