@@ -124,6 +124,11 @@ def _names(*names: str, key: str = "name") -> Any:
     return lambda call: [{key: name} for name in names]
 
 
+def _sdn_index(call: PveCall) -> list[Row]:
+    names = ("fabrics", "vnets", "zones") if call.major >= 9 else ("zones",)
+    return [{"name": name} for name in names]
+
+
 def _zone_index(call: PveCall) -> list[Row]:
     new = ("bridges", "ip-vrf") if call.major >= 9 else ()
     return [{"subdir": name} for name in ("content", *new)]
@@ -164,7 +169,7 @@ ROUTES = (
         permission=_MODIFY,
     ),
     ApiRoute("GET", "/nodes/{node}/subscription", subscription, permission=anyone),
-    ApiRoute("GET", "/nodes/{node}/sdn", _names("zones"), permission=anyone),
+    ApiRoute("GET", "/nodes/{node}/sdn", _sdn_index, permission=anyone),
     ApiRoute("GET", "/nodes/{node}/sdn/zones", sdn_zones, permission=anyone),
     ApiRoute("GET", "/nodes/{node}/sdn/zones/{zone}", _zone_index, permission=_ZONE),
     ApiRoute("GET", "/nodes/{node}/sdn/zones/{zone}/content", sdn_zone_content, permission=_ZONE),

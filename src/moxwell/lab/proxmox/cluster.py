@@ -7,7 +7,7 @@ from moxwell.lab.proxmox.config_schema import formats, property_strings
 from moxwell.lab.proxmox.errors import PveException, die, param_error
 from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute
-from moxwell.lab.proxmox.route_permissions import anyone, perm
+from moxwell.lab.proxmox.route_permissions import anyone, by_schema, perm
 from moxwell.lab.proxmox.state import Row, SimRegion
 
 FIRST, LAST = 100, 1000000
@@ -137,6 +137,33 @@ def config_nodes(call: PveCall) -> list[Row]:
     ]
 
 
+def _totem(region: SimRegion) -> Row:
+    """The totem section of corosync.conf."""
+    return {
+        "cluster_name": region.cluster,
+        "config_version": str(region.config_version),
+        "interface": {"0": {"linknumber": "0"}},
+        "ip_version": "ipv4-6",
+        "link_mode": "passive",
+        "secauth": "on",
+        "version": "2",
+    }
+
+
+def totem(call: PveCall) -> Row:
+    """GET config/totem: empty on a node without a cluster."""
+    return _totem(call.region) if call.region.cluster else {}
+
+
+def qdevice(call: PveCall) -> Row:
+    """GET config/qdevice: no region has one."""
+    return {}
+
+
+def join_api_version(call: PveCall) -> int:
+    return 1
+
+
 def join_information(call: PveCall) -> Row:
     """GET config/join: what a new node needs."""
     region = call.region
@@ -153,15 +180,7 @@ def join_information(call: PveCall) -> Row:
         }
         for host in region.hosts.values()
     ]
-    totem = {
-        "cluster_name": region.cluster,
-        "config_version": str(region.config_version),
-        "interface": {"0": {"linknumber": "0"}},
-        "ip_version": "ipv4-6",
-        "link_mode": "passive",
-        "secauth": "on",
-        "version": "2",
-    }
+    totem = _totem(region)
     return {
         "config_digest": digest_of(region.config_version),
         "nodelist": nodes,
@@ -198,6 +217,9 @@ ROUTES = (
         permission=perm("/", "Sys.Modify"),
     ),
     ApiRoute("GET", "/cluster/log", log, permission=anyone),
+    ApiRoute("GET", "/cluster/config/totem", totem, permission=by_schema),
+    ApiRoute("GET", "/cluster/config/qdevice", qdevice, permission=by_schema),
+    ApiRoute("GET", "/cluster/config/apiversion", join_api_version, permission=by_schema),
     ApiRoute("GET", "/cluster/config/nodes", config_nodes, permission=perm("/", "Sys.Audit")),
     ApiRoute(
         "GET",

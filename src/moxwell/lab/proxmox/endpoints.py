@@ -36,6 +36,7 @@ from moxwell.lab.proxmox.route import ApiRoute
 from moxwell.lab.proxmox.sdn import controllers as sdn_controllers
 from moxwell.lab.proxmox.sdn import ips as sdn_ips
 from moxwell.lab.proxmox.sdn import locking as sdn_locking
+from moxwell.lab.proxmox.sdn import node_status as sdn_node_status
 from moxwell.lab.proxmox.sdn import plain_objects as sdn_plain_objects
 from moxwell.lab.proxmox.sdn import subnets as sdn_subnets
 from moxwell.lab.proxmox.sdn import vnets as sdn_vnets
@@ -73,6 +74,7 @@ _MODULES = (
     sdn_controllers,
     sdn_ips,
     sdn_locking,
+    sdn_node_status,
     sdn_plain_objects,
     sdn_vnets,
     sdn_subnets,

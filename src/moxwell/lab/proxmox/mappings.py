@@ -174,8 +174,8 @@ class MappingEndpoints:
                 raise die(_MODIFIED)
             if ident not in rows:
                 raise die(f"{self._name} ID '{ident}' does not exist")
-            self._assert_paths(call, values)
             self._kind.section.check(values, create=True)
+            self._assert_paths(call, values)
             changed = dict(rows[ident])
             self._kind.section.delete(changed, values, deletes)
         rows[ident] = changed | values

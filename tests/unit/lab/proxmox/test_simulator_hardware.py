@@ -6,7 +6,10 @@ import pytest
 
 from moxwell.errors import Invalid
 from moxwell.lab.proxmox import chaos
+from moxwell.lab.proxmox.errors import PveException
+from moxwell.lab.proxmox.mappings import check_pci
 from moxwell.lab.proxmox.section_config import SectionType
+from moxwell.lab.proxmox.state import SimHost, SimRegion
 from moxwell.lab.proxmox.world import read_world
 from support.simulator_session import SimulatorSession, run_session
 
@@ -235,3 +238,38 @@ regions:
     conf = read_world(text, "test", 0.0)["r"].guests[100].conf
     found = {key: conf[key] for key in ("agent", "cores", "cpulimit", "onboot", "memory")}
     assert found == {"agent": "1", "cores": 2, "cpulimit": "1.5", "onboot": 1, "memory": "64"}
+
+
+@pytest.mark.parametrize(
+    "entry, mdev, message",
+    [
+        pytest.param({"path": "0000:01:00.0", "id": "10de:1", "iommugroup": "1"}, 0, "",
+                     id="as is"),
+        pytest.param({"path": "0000:01:00", "id": "10de:1", "iommugroup": "1"}, 0, "",
+                     id="all functions"),
+        pytest.param({"path": "0000:09:00", "id": "10de:1"}, 0,
+                     "pci device '0000:09:00.0' not found", id="no device"),
+        pytest.param({"path": "0000:01:00.0", "id": "10de:2", "iommugroup": "1"}, 0,
+                     "'id' does not match for 'gpu' (10de:1 != 10de:2)", id="another id"),
+        pytest.param({"path": "0000:01:00.0", "id": "10de:1"}, 0,
+                     "missing expected property 'iommugroup' for device '0000:01:00.0'",
+                     id="no group"),
+        pytest.param({"path": "0000:01:00.0", "id": "10de:1", "iommugroup": "1",
+                      "subsystem-id": "1:2"}, 0,
+                     "unexpected property 'subsystem-id' configured for device '0000:01:00.0'",
+                     id="too much"),
+        pytest.param({"path": "0000:01:00.0", "id": "10de:1", "iommugroup": "1"}, 1,
+                     "'mdev' does not match for 'gpu' (0 != 1)", id="no mediated devices"),
+    ],
+)  # fmt: skip
+def test_what_a_mapping_must_say_of_its_device(
+    entry: dict[str, str], mdev: int, message: str
+) -> None:
+    device = {"vendor": "0x10de", "device": "0x1", "iommugroup": 1}
+    host = SimHost("n1", pci={"0000:01:00.0": device})
+    found = ""
+    try:
+        check_pci(SimRegion("r", "9.2.11"), host, "gpu", entry, mdev)
+    except PveException as problem:
+        found = problem.message
+    assert found == message

@@ -161,3 +161,28 @@ def test_a_subnet_without_ranges_gives_all_its_addresses() -> None:
         assert await addresses(sim) == {"10.9.0.1": None, "10.5.0.1": 100, "fd00::": 100}
 
     run_scenario(scenario)
+
+
+@pytest.mark.parametrize(
+    "path, expected",
+    [
+        pytest.param("zones/z1/bridges",
+                     [{"name": "v1", "vlan_filtering": 0,
+                       "ports": [{"name": "tap100i0", "index": "net0", "vmid": 100}]}],
+                     id="the bridges of a zone"),
+        pytest.param("zones/none/bridges", {"zone": "zone does not exist"}, id="of no zone"),
+        pytest.param("zones/z1/ip-vrf", {"zone": "zone is not an EVPN zone"}, id="no EVPN"),
+        pytest.param("vnets/v1/mac-vrf", {"zone": "zone z1 is not an EVPN zone."},
+                     id="no EVPN vnet"),
+    ],
+)  # fmt: skip
+def test_sdn_on_a_node(path: str, expected: Any) -> None:
+    async def scenario(sim: SimulatedCluster) -> None:
+        await network(sim)
+        form = {"vmid": "100", "net0": "virtio,bridge=v1"}
+        assert await sim.run_task("POST", "/nodes/n1/qemu", **form) == "OK"
+        assert await sim.run_task("POST", "/nodes/n1/qemu/100/status/start") == "OK"
+        answer = (await sim.send("GET", f"/nodes/n1/sdn/{path}")).json()
+        assert (answer["data"] if answer["data"] is not None else answer["errors"]) == expected
+
+    run_scenario(scenario, version="9.2.11")

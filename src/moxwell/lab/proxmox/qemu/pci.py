@@ -46,9 +46,10 @@ def _mapped(call: PveCall, name: str) -> list[list[str]]:
     entries = node_maps(call.region, "pci", name, call.node)
     if not entries:
         raise die(f"PCI device mapping not found for '{name}'")
+    mdev = int(call.region.mappings["pci"][name].get("mdev") or 0)
     for values in entries:
         try:
-            check_pci(call.region, call.host, name, values)
+            check_pci(call.region, call.host, name, values, mdev)
         except PveException as problem:
             raise die(f"{_INVALID}: {problem.message} ") from problem
     return [values["path"].split(";") for values in entries]

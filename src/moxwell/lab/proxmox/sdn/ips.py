@@ -34,7 +34,7 @@ def create_address(call: PveCall) -> None:
 def _add(sdn: SimSdn, request: Row) -> None:
     subnet = ipam.find_subnet(sdn, request["vnet"], request["ip"])
     if ipam.server_of(sdn, request["vnet"]):
-        entry = {k: request[k] for k in ("ip", "mac", "vmid") if k in request}
+        entry: Row = {k: request[k] for k in ("ip", "mac", "vmid") if k in request}
         if subnet.get("dnszoneprefix"):
             entry["hostname"] = f".{subnet['dnszoneprefix']}"
         ipam.reserve(sdn, subnet, entry)
