@@ -184,7 +184,7 @@ ROLES = (
     ],
 )  # fmt: skip
 def test_an_error_under_the_lock_of_users_is_plain(
-    method: str, path: str, form: dict[str, str], message: str
+    method: str, path: str, form: dict[str, Any], message: str
 ) -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         sim.region.pools["own"] = SimPool("own")
@@ -202,7 +202,7 @@ def test_an_error_under_the_lock_of_users_is_plain(
 )
 def test_acl_paths(path: str, status: int) -> None:
     async def scenario(sim: SimulatedCluster) -> None:
-        form = {"path": path, "roles": "PVEVMUser", "users": "joe@pve"}
+        form: dict[str, Any] = {"path": path, "roles": "PVEVMUser", "users": "joe@pve"}
         answer = await sim.send("PUT", "/access/acl", **form)
         assert answer.status == status
 

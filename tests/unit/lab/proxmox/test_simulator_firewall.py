@@ -180,7 +180,7 @@ def test_a_rule_shows_that_its_alias_is_gone() -> None:
     ],
 )  # fmt: skip
 def test_where_a_wrong_digest_counts(
-    method: str, path: str, form: dict[str, str], status: int
+    method: str, path: str, form: dict[str, Any], status: int
 ) -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         answer = await sim.send(method, path, **form, digest="0" * 40)

@@ -181,7 +181,7 @@ def test_node_maintenance() -> None:
                      id="a node that is not there"),
     ],
 )  # fmt: skip
-def test_a_change_of_a_rule_is_refused(form: dict[str, str], message: str) -> None:
+def test_a_change_of_a_rule_is_refused(form: dict[str, Any], message: str) -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         await resources(sim, 100)
         rule = {"rule": "here", "type": "node-affinity", "nodes": "n2,n1:0", "resources": "vm:100"}

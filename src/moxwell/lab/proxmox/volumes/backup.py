@@ -278,6 +278,8 @@ def defaults(call: PveCall) -> Row:
     name = call.get("storage", "local")
     call.check(f"/storage/{name}", "Datastore.Audit", "Datastore.AllocateSpace", any_of=True)
     storage = VolumeStore(call.runtime, call.node).get_storage(name)
+    if "backup" not in storage.content:
+        raise die(f"can't use storage '{name}' for backups - wrong content type")
     if "prune-backups" in storage.options:
         row["prune-backups"] = storage.options["prune-backups"]
     row["storage"] = name
