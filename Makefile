@@ -41,11 +41,14 @@ lint: dev ## types and style
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
+NODE := kubelet kubeadm
+
 envtest: dev ## upstream programs for the tests, built once, outside the tree
 	@PYTHONPATH=tools $(BIN)/python -m envtest
 	@PYTHONPATH=tools $(BIN)/python -m envtest.browser
 	@PYTHONPATH=tools $(BIN)/python -m envtest.disks
 	@PYTHONPATH=tools $(BIN)/python -m envtest.debian
+	@PYTHONPATH=tools $(BIN)/python -m envtest $(NODE) && PYTHONPATH=tools:tests $(BIN)/python -m realnode.template || true
 
 # One worker more than cores: tests with live programs mostly wait.
 WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
@@ -61,12 +64,13 @@ bench: dev envtest ## measure ratios against peers in one run (only="bench/pve.p
 	@set -e; for each in $(or $(only),$(shell grep -l '^Run: ``python bench/' bench/*.py)); do \
 	  echo "== $$each"; PYTHONPATH=tools:tests/conformance:bench nice $(BIN)/python $$each; done
 
-REAL := etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kubelet kubeadm snapshot-controller
+REAL := etcd kube-apiserver kube-controller-manager kube-scheduler kubectl $(NODE) snapshot-controller
 
-real: dev ## run a genuine node (cloud-init, containerd, kubelet) behind the simulated Proxmox; needs root
+real: dev ## run genuine nodes (containers and QEMU) behind the simulated Proxmox; needs root
 	@PYTHONPATH=tools $(BIN)/python -m envtest $(REAL)
-	@PYTHONPATH=tools $(BIN)/python -m realnode.template
+	@PYTHONPATH=tools:tests $(BIN)/python -m realnode.template
 	@PYTHONPATH=tools:tests $(BIN)/python -m realnode.driver_image
+	@PYTHONPATH=tools:tests $(BIN)/python -m realnode.kernel
 	@MOXWELL_REAL=1 unshare --net --pid --fork --kill-child --mount-proc $(BIN)/pytest tests/real $(ARGS)
 
 peers: dev envtest ## compare with CAPMOX, proxmox-csi, proxmox-ccm and karpenter-provider-proxmox

@@ -10,32 +10,30 @@ import json
 import os
 import shutil
 import subprocess
-import sys
-from collections.abc import Iterator
-from importlib import resources
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-import yaml
 
 from envtest import locate
 from envtest.table import KUBERNETES
-from realnode import images, template
-from support.lab_inspector import PACE, eventually
-from support.lab_instance import Instance, own_ports
+from realnode import template
+from support.lab_inspector import eventually
+from support.lab_instance import Instance
 from support.real_nodes import (
     CLASS,
-    SECRET,
+    HELLO,
     SNAPSHOT,
-    TOKEN,
     Cluster,
     claim,
+    joined_nodes,
+    manifest,
     node_plugin,
     pod_with_claim,
     proxmox_rows,
     ready,
+    tenant,
 )
 
 pytestmark = [
@@ -43,105 +41,7 @@ pytestmark = [
     pytest.mark.genuine,
     pytest.mark.skipif(os.environ.get("MOXWELL_REAL") != "1", reason="`make real` runs it"),
 ]
-REGION = "amsterdam"  # with Ceph: shared volumes with snapshots
-BRIDGE, HERE, NODES = "mxreal0", "198.51.100.1", "198.51.100.10-198.51.100.19"
 PATIENCE_SECONDS = 900
-CLUSTER = f"""
-apiVersion: v1
-kind: Namespace
-metadata: {{name: tenant-real}}
----
-apiVersion: apps.cozystack.io/v1alpha1
-kind: Kubernetes
-metadata: {{name: real, namespace: tenant-real}}
-spec:
-  version: {KUBERNETES}
-  network: {{addresses: ["{NODES}"], prefix: 24, gateway: {HERE}}}
-  nodeGroups: [{{name: md0, replicas: 2, instanceType: u1.medium}}]
-"""
-POD = f"""
-apiVersion: v1
-kind: Pod
-metadata: {{name: hello}}
-spec:
-  terminationGracePeriodSeconds: 5
-  containers:
-    - name: shell
-      image: {images.SHELL}
-      imagePullPolicy: Never
-      command: [sh, -c, "echo hello from a real node; sleep 36000"]
-"""
-
-
-@pytest.fixture
-def bridge() -> None:
-    for words in (
-        ("link", "set", "lo", "up"),
-        ("link", "add", BRIDGE, "type", "bridge"),
-        ("address", "add", f"{HERE}/24", "dev", BRIDGE),
-        ("link", "set", BRIDGE, "up"),
-    ):
-        subprocess.run(["ip", *words], check=True)
-
-
-def world(folder: Path) -> Path:
-    """One region of the lab with its templates and no other guests."""
-    tree = yaml.safe_load((resources.files("moxwell.lab") / "lab.yaml").read_text())
-    region = next(r for r in tree["regions"] if r["name"] == REGION)
-    region["pace"] = PACE
-    region["guests"] = [g for g in region["guests"] if g.get("template")]
-    file = folder / "world.yaml"
-    file.write_text(yaml.safe_dump({"regions": [region]}))
-    return file
-
-
-@pytest.fixture
-def proxmox(bridge: None, tmp_path: Path) -> Iterator[str]:
-    """A configuration file of Moxwell for a simulated Proxmox with real guests."""
-    command = [sys.executable, "-m", "realnode.proxmox", str(world(tmp_path)), str(tmp_path)]
-    path = os.pathsep.join(["tools", "tests", os.environ.get("PYTHONPATH", "")])
-    env = {**os.environ, "PYTHONPATH": path}
-    with (tmp_path / "proxmox.log").open("wb") as log:
-        running = subprocess.Popen([*command, BRIDGE], stdout=log, stderr=log, env=env)
-    try:
-        file = tmp_path / "urls.json"
-        eventually(lambda: file.exists() or running.poll() is not None, "Proxmox listens")
-        urls = json.loads(file.read_text())
-        block = {
-            "region": REGION, "urls": [f"{u}/api2/json" for u in urls.values()],
-            "ca_file": "ca.pem", "token_id": TOKEN, "token_secret": SECRET,
-        }  # fmt: skip
-        config = tmp_path / "moxwell.yaml"
-        tree = {"clusters": [block], "control_planes": {"address": HERE}}
-        config.write_text(yaml.safe_dump(tree))
-        yield str(config)
-    finally:
-        running.terminate()
-        running.wait(120)
-
-
-@pytest.fixture
-def mine(tmp_path: Path) -> Iterator[Instance]:
-    made = Instance(tmp_path, "real")
-    own_ports(made.state.folder)
-    yield made
-    made.run("down", check=False)
-
-
-def initialized(node: dict[str, Any]) -> bool:
-    """The cloud controllers have set its addresses and removed the taints."""
-    types = {a["type"] for a in node["status"].get("addresses", ())}
-    return "InternalIP" in types and not node["spec"].get("taints")
-
-
-def tenant(mine: Instance, tmp_path: Path) -> Cluster | None:
-    """The tenant's API once it answers."""
-    file = tmp_path / "tenant.conf"
-    words = ("cluster", "kubeconfig", "real", "--namespace", "tenant-real", "--file", str(file))
-    if mine.run(*words, check=False).returncode:
-        return None
-    found = Cluster(file)
-    return found if "ok" in found.run("get", "--raw", "/readyz") else None
 
 
 def test_genuine_nodes_join_run_pods_and_keep_volumes(
@@ -150,7 +50,7 @@ def test_genuine_nodes_join_run_pods_and_keep_volumes(
     assert not template.missing()
     mine.run("up", "--config", proxmox, f"--control-plane-binaries={locate.cache()}")
     management = Cluster(mine.state.kubeconfig)
-    assert "created" in management.run("apply", "-f", "-", text=CLUSTER)
+    assert "created" in management.run("apply", "-f", "-", text=manifest(2))
     cluster = eventually(lambda: tenant(mine, tmp_path), "the API answers", PATIENCE_SECONDS)
     snapshots = locate.folder("snapshot-controller") / "src" / "config" / "crd"
     eventually(lambda: install_snapshots(cluster, snapshots), "the snapshot CRDs are there")
@@ -169,10 +69,6 @@ def test_genuine_nodes_join_run_pods_and_keep_volumes(
     assert deleted.returncode == 0
     guests = management.run("get", "proxmoxmachines", "-A", "-o", "name")
     assert (guests, groups(), loops(tmp_path)) == ("", [], [])
-
-
-def joined_nodes(cluster: Cluster) -> list[dict[str, Any]]:
-    return [n for n in cluster.items("nodes") if ready(n) and initialized(n)]
 
 
 def install_snapshots(cluster: Cluster, folder: Path) -> bool:
@@ -196,7 +92,7 @@ def check_node(node: dict[str, Any]) -> None:
 
 def check_pod(cluster: Cluster) -> None:
     """A pod of a local image runs without tolerations; logs and exec reach it."""
-    eventually(lambda: "created" in cluster.run("apply", "-f", "-", text=POD), "the pod is made")
+    eventually(lambda: "created" in cluster.run("apply", "-f", "-", text=HELLO), "the pod is made")
     eventually(lambda: [p for p in cluster.items("pods") if ready(p)], "it runs", PATIENCE_SECONDS)
     assert cluster.run("logs", "hello") == "hello from a real node\n"
     assert cluster.run("exec", "hello", "--", "cat", "/etc/hostname") == "hello\n"
@@ -251,11 +147,14 @@ def check_volumes(cluster: Cluster, first: str, second: str) -> None:
 def check_expansion(cluster: Cluster) -> None:
     patch = json.dumps({"spec": {"resources": {"requests": {"storage": "2Gi"}}}})
     cluster.run("patch", "pvc", "data", "-p", patch)
-    capacity = lambda: cluster.one("pvc", "data")["status"]["capacity"]["storage"]  # noqa: E731
-    eventually(lambda: capacity() == "2Gi", "the claim is expanded", 300)
+    eventually(lambda: capacity(cluster, "data") == "2Gi", "the claim is expanded", 300)
     mebibytes = shell(cluster, "writer", "df -m /data").split()[-5]
     assert int(mebibytes) > 1900
     assert shell(cluster, "writer", "cat /data/text") == "before\n"
+
+
+def capacity(cluster: Cluster, name: str) -> str:
+    return str(cluster.one("pvc", name)["status"]["capacity"]["storage"])
 
 
 def registered(cluster: Cluster) -> set[str]:

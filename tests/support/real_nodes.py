@@ -11,10 +11,26 @@ from typing import Any
 import yaml
 
 from envtest import locate
+from envtest.table import KUBERNETES
 from realnode import images
+from support.lab_instance import Instance
 
+HERE = "198.51.100.1"  # this machine, on the bridge of the guests
 TOKEN, SECRET = "moxwell@pve!lab", "6c61622d-0000-4000-8000-6d6f7877656c"
 MANIFEST = Path(__file__).parents[2] / "release" / "csi.yaml"
+NODES = "198.51.100.10-198.51.100.19"
+HELLO = f"""
+apiVersion: v1
+kind: Pod
+metadata: {{name: hello}}
+spec:
+  terminationGracePeriodSeconds: 5
+  containers:
+    - name: shell
+      image: {images.SHELL}
+      imagePullPolicy: Never
+      command: [sh, -c, "echo hello from a real node; sleep 36000"]
+"""
 CLASS = """
 apiVersion: storage.k8s.io/v1
 kind: StorageClass
@@ -127,3 +143,40 @@ def proxmox_rows(url: str, ca: Path, path: str) -> list[dict[str, Any]]:
     with urllib.request.urlopen(ask, context=context, timeout=30) as answer:
         rows: list[dict[str, Any]] = json.loads(answer.read())["data"]
     return rows
+
+
+def manifest(replicas: int) -> str:
+    """A cluster with genuine nodes."""
+    return f"""
+apiVersion: v1
+kind: Namespace
+metadata: {{name: tenant-real}}
+---
+apiVersion: apps.cozystack.io/v1alpha1
+kind: Kubernetes
+metadata: {{name: real, namespace: tenant-real}}
+spec:
+  version: {KUBERNETES}
+  network: {{addresses: ["{NODES}"], prefix: 24, gateway: {HERE}}}
+  nodeGroups: [{{name: md0, replicas: {replicas}, instanceType: u1.medium}}]
+"""
+
+
+def initialized(node: dict[str, Any]) -> bool:
+    """The cloud controllers have set its addresses and removed the taints."""
+    types = {a["type"] for a in node["status"].get("addresses", ())}
+    return "InternalIP" in types and not node["spec"].get("taints")
+
+
+def tenant(mine: Instance, tmp_path: Path) -> Cluster | None:
+    """The tenant's API once it answers."""
+    file = tmp_path / "tenant.conf"
+    words = ("cluster", "kubeconfig", "real", "--namespace", "tenant-real", "--file", str(file))
+    if mine.run(*words, check=False).returncode:
+        return None
+    found = Cluster(file)
+    return found if "ok" in found.run("get", "--raw", "/readyz") else None
+
+
+def joined_nodes(cluster: Cluster) -> list[dict[str, Any]]:
+    return [n for n in cluster.items("nodes") if ready(n) and initialized(n)]

@@ -15,8 +15,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from moxwell.controllers.infra.template_build.design import TEMPLATE_TAG
 from moxwell.errors import MoxwellError
 from moxwell.lab.guests.iso_reader import read_iso
+from moxwell.lab.proxmox.errors import die
 from moxwell.lab.proxmox.guest import GuestAgentNotRunning, GuestVm
 from moxwell.lab.proxmox.state import SimRegion, SimVolume
 from realnode import container
@@ -41,7 +43,8 @@ class RealGuests:
     """
     All guests; ``folder`` keeps the files that they write.
 
-    ``layers`` are the root file system of a boot disk whose content is not known here.
+    ``layers`` are the root file system of the templates in the world file, ``image`` is that of a
+    cloud image that is made a template.
     """
 
     def __init__(
@@ -50,8 +53,10 @@ class RealGuests:
         folder: Path,
         bridge: str,
         regions: Mapping[str, SimRegion] = MappingProxyType({}),
+        image: Sequence[Path] = (),
     ) -> None:
         self._layers, self._folder, self._bridge = tuple(layers), folder, bridge
+        self._image = tuple(image)
         self._regions, self._files = regions, DiskFiles(folder / "disks")
         self._running: dict[tuple[str, int], RunningGuest] = {}
         self._commands: dict[int, dict[str, Any]] = {}
@@ -68,10 +73,8 @@ class RealGuests:
         folder.mkdir(parents=True, exist_ok=True)
         # without DMI the kubelet reports the machine ID as system UUID
         files |= {"etc/machine-id": vm.uuid.replace("-", "").encode() + b"\n"}
-        found = _MAC.search(str(vm.conf["net0"]))
-        assert found is not None, "Proxmox gives every NIC an address"
         node = await asyncio.to_thread(
-            container.start, str(vm.vmid), layers, folder, files, found[0], self._bridge
+            container.start, str(vm.vmid), layers, folder, files, find_mac(vm), self._bridge
         )
         region = self._regions.get(vm.region) or SimRegion(vm.region, "")
         disks = GuestDisks(node.root, region, vm.node, self._files)
@@ -89,6 +92,8 @@ class RealGuests:
         if key not in self._written and folder.exists():
             folder.rename(folder.with_name(f"{folder.name}-{len(self._written)}"))
         self._written[key] = folder
+        if TEMPLATE_TAG in str(vm.conf.get("tags", "")):  # it is being built from an image
+            self._roots.setdefault(volume.content_id, self._image)
         return self._roots.get(volume.content_id, self._layers)
 
     def content_id(self, storage: str, node: str, volume: SimVolume) -> str:
@@ -146,6 +151,8 @@ class RealGuests:
                 return {"host-name": guest.run("hostname").stdout.strip()}
             case "get-osinfo":
                 return _osinfo(guest.run("cat", "/etc/os-release").stdout)
+            case "file-read":
+                return _file(guest.root / str(args["file"]).lstrip("/"))
             case "exec":
                 return self._exec(guest, args)
             case "exec-status":
@@ -162,19 +169,41 @@ class RealGuests:
         return {"pid": number}
 
 
-def seed(vm: GuestVm) -> dict[str, bytes]:
-    """The files of the VM's config drive, where cloud-init looks for them."""
+def _file(path: Path) -> dict[str, Any]:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise die(f"Agent error: failed to open file: {error.strerror}") from error
+    return {"content": data.decode(errors="replace"), "bytes-read": len(data)}
+
+
+def find_medium(vm: GuestVm) -> bytes | None:
+    """The config drive of a VM."""
     for drive, value in vm.conf.items():
         medium = vm.media(drive) if "media=cdrom" in str(value) else None
         if medium is None:
             continue
         try:
-            label, files = read_iso(medium)
+            label, _ = read_iso(medium)
         except MoxwellError:
             continue
         if label.lower() == "cidata":
-            return {f"{SEED}/{name}": data for name, data in files.items()}
-    return {}
+            return medium
+    return None
+
+
+def find_mac(vm: GuestVm) -> str:
+    """The MAC of the first NIC."""
+    found = _MAC.search(str(vm.conf["net0"]))
+    assert found is not None, "Proxmox gives every NIC an address"
+    return found[0]
+
+
+def seed(vm: GuestVm) -> dict[str, bytes]:
+    """The files of the VM's config drive, where cloud-init looks for them."""
+    medium = find_medium(vm)
+    files = read_iso(medium)[1] if medium is not None else {}
+    return {f"{SEED}/{name}": data for name, data in files.items()}
 
 
 def _interface(row: dict[str, Any]) -> dict[str, Any]:

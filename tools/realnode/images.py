@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 PAUSE, SHELL = "localhost/pause:1", "localhost/shell:1"
-COMMANDS: Mapping[str, Sequence[str]] = {PAUSE: ("sleep", "2147483647"), SHELL: ("sh",)}
+DEFAULT_PAUSE = "localhost/pause:3.6"  # of Debian's containerd, with another repository
+FOREVER = ("sleep", "2147483647")
+COMMANDS: Mapping[str, Sequence[str]] = {PAUSE: FOREVER, DEFAULT_PAUSE: FOREVER, SHELL: ("sh",)}
 APPLETS = ("sh", "sleep", "echo", "cat", "ls", "df", "mount", "wget", "sync")
 OCI = "application/vnd.oci.image"
 
@@ -54,8 +56,8 @@ def write_archive(path: Path, busybox: bytes) -> None:
 
 def write_images(path: Path, layer: Path, configs: Mapping[str, Mapping[str, Any]]) -> None:
     """Write an archive with images of one layer; ``configs`` are their names and settings."""
-    with layer.open("rb") as data:
-        digest = f"sha256:{hashlib.file_digest(data, 'sha256').hexdigest()}"
+    with layer.open("rb") as file:
+        digest = f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
     part = {"mediaType": f"{OCI}.layer.v1.tar", "digest": digest, "size": layer.stat().st_size}
     blobs: dict[str, bytes] = {}
     manifests = []

@@ -1,5 +1,7 @@
 """
-A simulated Proxmox whose guests are containers: ``python -m realnode.proxmox WORLD FOLDER BRIDGE``.
+A simulated Proxmox with genuine guests: ``python -m realnode.proxmox WORLD FOLDER BRIDGE KIND``.
+
+KIND is ``container`` or ``qemu``.
 
 Writes ``FOLDER/urls.json`` once it listens, and ``FOLDER/ca.pem``; ends with SIGTERM.
 """
@@ -14,17 +16,18 @@ from envtest.table import KUBERNETES
 from moxwell.clock import SystemClock
 from moxwell.lab.proxmox import certs
 from moxwell.lab.proxmox import simulator as serve
+from moxwell.lab.proxmox.state import SimRegion
 from moxwell.lab.templates import add_template
 from realnode import driver_image, template
 from realnode.guests import RealGuests
+from realnode.qemu_guests import QemuGuests
 
 
-async def main(world: Path, folder: Path, bridge: str) -> None:
+async def main(world: Path, folder: Path, bridge: str, kind: str) -> None:
     clock = SystemClock()
     made = certs.make(folder, clock.now())
     regions = serve.load_regions(world, None, clock.now().timestamp())
-    layers = [*driver_image.layers(), template.folder()]
-    guests = RealGuests(layers, folder / "guests", bridge, regions)
+    guests = guests_of(kind, folder / "guests", bridge, regions)
     for region in regions.values():
         add_template(region, KUBERNETES)
     simulator = serve.Simulator(regions, clock, tls=made.context(), guest_os=guests)
@@ -39,5 +42,15 @@ async def main(world: Path, folder: Path, bridge: str) -> None:
     await guests.stop_all()
 
 
+def guests_of(
+    kind: str, folder: Path, bridge: str, regions: dict[str, SimRegion]
+) -> RealGuests | QemuGuests:
+    """Containers, or QEMU machines."""
+    if kind == "qemu":
+        return QemuGuests([template.folder()], folder, bridge)
+    layers, image = [*driver_image.layers(), template.folder()], [template.image_folder()]
+    return RealGuests(layers, folder, bridge, regions, image)
+
+
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]))
+    asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:5]))

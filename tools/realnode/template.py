@@ -10,11 +10,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from envtest import disks, locate
 from envtest.table import KUBERNETES
-from realnode import images
+from realnode import images, mirror, units
 
 SUITE, REVISION = "bookworm", 2
 PROGRAMS = ("kubelet", "kubeadm")
@@ -25,28 +26,29 @@ PACKAGES = (
     "mount", "ca-certificates", "sudo", "openssh-server", "ebtables", "busybox-static",
     "net-tools",
 )  # fmt: skip
-UNITS = "usr/lib/systemd/system"
-FILES = {
-    f"{UNITS}/kubelet.service": """[Unit]
-Description=kubelet
-After=containerd.service network-online.target
-[Service]
-ExecStart=/usr/bin/kubelet
-Restart=always
-StartLimitInterval=0
-RestartSec=2
-[Install]
-WantedBy=multi-user.target
+IMAGE_PACKAGES = (
+    "systemd", "systemd-sysv", "dbus", "udev", "cloud-init", "locales", "iproute2", "ifupdown",
+    "netplan.io", "kmod", "procps", "e2fsprogs", "util-linux", "mount", "ca-certificates", "sudo",
+    "openssh-server", "net-tools",
+)  # fmt: skip
+# What a container on this machine cannot do, and the network of pods, which no template has.
+LIMITS = {
+    "usr/local/sbin/modprobe": "#!/bin/sh\nexit 0\n",
+    "usr/local/sbin/limit-containerd": """#!/bin/sh
+file=/etc/containerd/config.toml
+[ -e $file ] || exit 0
+sed -i 's/restrict_oom_score_adj = false/restrict_oom_score_adj = true/' $file
+[ ! -d /sys/fs/cgroup/memory ] || sed -i 's/SystemdCgroup = true/SystemdCgroup = false/' $file
 """,
-    f"{UNITS}/kubelet.service.d/10-kubeadm.conf": """[Service]
-Environment="KUBELET_KUBECONFIG_ARGS=--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf"
-Environment="KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml"
-EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env
-EnvironmentFile=-/etc/default/kubelet
-ExecStart=
-ExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
-""",  # noqa: E501
-    f"{UNITS}/import-images.service": """[Unit]
+    "etc/systemd/system/containerd.service.d/limits.conf": """[Service]
+ExecStartPre=/usr/local/sbin/limit-containerd
+""",
+}
+NETWORK, IMPORT = "etc/cni/net.d/10-bridge.conflist", f"{units.FOLDER}/import-images.service"
+FILES = {
+    **units.KUBELET,
+    **units.KUBEADM,
+    IMPORT: """[Unit]
 After=containerd.service
 Requires=containerd.service
 Before=kubelet.service cloud-final.service
@@ -65,7 +67,7 @@ WantedBy=multi-user.target
     bin_dir = "/usr/lib/cni"
     conf_dir = "/etc/cni/net.d"
 """,
-    "etc/cni/net.d/10-bridge.conflist": """{"cniVersion": "1.0.0", "name": "pods", "plugins": [
+    NETWORK: """{"cniVersion": "1.0.0", "name": "pods", "plugins": [
   {"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": true, "ipam": {
     "type": "host-local", "ranges": [[{"subnet": "10.244.0.0/24"}]],
     "routes": [{"dst": "0.0.0.0/0"}]}},
@@ -98,6 +100,11 @@ def folder() -> Path:
     return locate.cache() / f"node-{SUITE}-{KUBERNETES}-{REVISION}"
 
 
+def image_folder() -> Path:
+    """The root file system of a cloud image: it has cloud-init and no node software."""
+    return locate.cache() / f"image-{SUITE}-{KUBERNETES}-{REVISION}"
+
+
 def missing() -> str:
     """Why the root file system cannot be made or used here; empty if nothing prevents it."""
     if os.geteuid() != 0:
@@ -111,11 +118,7 @@ def missing() -> str:
 
 
 def _install(tree: Path) -> None:
-    for name, text in (FILES | (CGROUP_V1 if has_cgroup_v1() else {})).items():
-        file = tree / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-        file.chmod(0o755 if "/bin/" in name else 0o644)
+    _write(tree, FILES | (CGROUP_V1 if has_cgroup_v1() else {}))
     for program in PROGRAMS:
         shutil.copy2(locate.program(program), tree / "usr/bin" / program)
     (tree / "opt/images").mkdir()
@@ -126,9 +129,31 @@ def _install(tree: Path) -> None:
         subprocess.run(["chroot", str(tree), "systemctl", *words], check=True, capture_output=True)
 
 
-def make() -> Path:
-    """Make the root file system unless it is there."""
-    made = folder()
+def _install_image(tree: Path) -> None:
+    names = (NETWORK, "etc/cloud/cloud.cfg.d/90-node.cfg", IMPORT)
+    kept = {name: FILES[name] for name in names} | (CGROUP_V1 if has_cgroup_v1() else {})
+    _write(tree, kept | LIMITS)
+    (tree / "opt/cni").mkdir()
+    (tree / "opt/cni/bin").symlink_to("/usr/lib/cni")
+    (tree / "opt/images").mkdir()
+    busybox = (folder() / "bin/busybox").read_bytes()
+    images.write_archive(tree / "opt/images/shell.tar", busybox)
+    (tree / "etc/machine-id").write_text("")
+    words = ["chroot", str(tree), "systemctl", "enable", "import-images"]
+    subprocess.run(words, check=True, capture_output=True)
+    mirror.make(tree)
+
+
+def _write(tree: Path, files: Mapping[str, str]) -> None:
+    for name, text in files.items():
+        file = tree / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        file.chmod(0o755 if "bin/" in name else 0o644)
+
+
+def make(made: Path, packages: Sequence[str], install: Callable[[Path], None]) -> Path:
+    """Make a root file system unless it is there."""
     if made.exists():
         return made
     if shutil.which("mmdebstrap") is None and not disks.install(["mmdebstrap"]):
@@ -136,10 +161,10 @@ def make() -> Path:
     made.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=made.parent, prefix=".node-") as scratch:
         tree = Path(scratch) / "tree"
-        include = f"--include={','.join(PACKAGES)}"
+        include = f"--include={','.join(packages)}"
         command = ["nice", "mmdebstrap", "--quiet", "--variant=minbase", include, SUITE, str(tree)]
         subprocess.run(command, check=True)
-        _install(tree)
+        install(tree)
         tree.rename(made)
     return made
 
@@ -148,7 +173,8 @@ def main() -> int:
     if why := missing():
         sys.stdout.write(f"realnode: NO REAL NODES ON THIS MACHINE: {why}\n")
         return 1
-    sys.stdout.write(f"realnode: root file system {make()}\n")
+    made = make(folder(), PACKAGES, _install), make(image_folder(), IMAGE_PACKAGES, _install_image)
+    sys.stdout.write(f"realnode: root file systems {', '.join(map(str, made))}\n")
     return 0
 
 

@@ -1,6 +1,7 @@
 """The node plugin registers itself with the kubelet."""
 
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -24,7 +25,7 @@ def calls() -> CallHandlers:
     return CallHandlers(SystemClock(), CsiMetrics(CollectorRegistry(), DRIVER))
 
 
-async def ask(socket: Path, method: str, request: object, kind: type) -> object:
+async def ask(socket: Path, method: str, request: object, kind: Any) -> Any:
     """Call the plugin as the kubelet does."""
     async with grpc.aio.insecure_channel(f"unix://{socket}") as channel:
         call = channel.unary_unary(

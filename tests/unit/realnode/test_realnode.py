@@ -91,7 +91,7 @@ def test_an_image_archive_is_complete(tmp_path: Path) -> None:
         data = {name: file.read() for name, file in files.items() if file is not None}
     index = json.loads(data["index.json"])
     named = [m["annotations"]["io.containerd.image.name"] for m in index["manifests"]]
-    assert named == [images.PAUSE, images.SHELL]
+    assert named == [images.PAUSE, images.DEFAULT_PAUSE, images.SHELL]
     for manifest in index["manifests"]:
         body = json.loads(data[blob(manifest)])
         for part in (manifest, body["config"], *body["layers"]):
