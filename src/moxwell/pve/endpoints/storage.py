@@ -142,8 +142,8 @@ class StorageWriter(WriteEndpoints, StorageReader):
         checksum_algorithm: str | None = None,
     ) -> Upid:
         """Upload an ``iso``, ``vztmpl`` or ``import`` file; an existing one is overwritten."""
-        params: Params = {
-            "content": content, "checksum": checksum, "checksum-algorithm": checksum_algorithm,
+        params: Params = {  # in the order that Proxmox reads them
+            "content": content, "checksum-algorithm": checksum_algorithm, "checksum": checksum,
         }  # fmt: skip
         return await self._caller.upload(
             path("nodes", host, "storage", storage, "upload"), params, file
