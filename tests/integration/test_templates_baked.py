@@ -179,5 +179,7 @@ def test_what_a_builder_cannot_use_is_refused(
         stage = template_stage(8, guests=BuilderGuests)
         with pytest.raises(error):
             await build(stage, design)
+        assert templates_of(stage) == {}
+        assert image_files(stage) == []
 
     run_virtual(main())

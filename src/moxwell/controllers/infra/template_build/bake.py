@@ -10,7 +10,6 @@ from moxwell.bootstrap.iso import build_iso
 from moxwell.controllers.infra.template_build import hardware
 from moxwell.controllers.infra.template_build.design import (
     Baking,
-    InvalidTemplate,
     TemplateDesign,
     is_sealed,
 )
@@ -85,8 +84,6 @@ def _shutdown(copy: TemplateCopy, guest: GuestRef) -> tuple[Step | None, str]:
 def _start(
     design: TemplateDesign, baking: Baking, seen: ObservedBuild, copy: TemplateCopy, guest: GuestRef
 ) -> tuple[Step | None, str]:
-    if not copy.config.agent:
-        raise InvalidTemplate("a builder guest needs the guest agent: leave out --no-agent")
     if baking.network.address and (other := _address_user(seen, copy)):
         return None, f"{copy.host}: guest {other} uses the builder's address"
     storage, name = iso_storage(copy.host, seen), iso_file(design, copy.vmid)

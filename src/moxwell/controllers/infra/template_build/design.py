@@ -148,6 +148,11 @@ class TemplateDesign:
         self.image.check()
         if self.baking is not None:
             self.baking.check()
+            if self.hardware.get("agent", "0").startswith("0"):
+                raise InvalidTemplate(
+                    "a builder guest needs the guest agent: leave out --no-agent, or set "
+                    "agent.enabled"
+                )
 
     @property
     def revision(self) -> str:
