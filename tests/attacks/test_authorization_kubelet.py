@@ -19,8 +19,8 @@ from moxwell.embedded.apiserver.auth.node_graph import NodeGraph
 from moxwell.embedded.apiserver.auth.node_restriction import is_forbidden_label
 from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.embedded.apiserver.storage.settings import StorageSettings
-from moxwell.embedded.controllermanager.csrapprover.plan import denial
 from moxwell.embedded.controllermanager.csrsigner.plan import ObservedRequest, next_move
+from moxwell.pki.kubelet_requests import denial
 from moxwell.runtime.move import Done
 from moxwell.testing.api_calls import MERGE, ApiClient
 from moxwell.testing.loop import LoopClock, run_virtual
@@ -191,13 +191,13 @@ def test_a_kubelet_does_not_request_the_certificate_of_another(names: tuple[str,
 def test_only_a_node_certificate_is_approved(names: tuple[str, ...], organization: str) -> None:
     pem = csr(*names, organization=organization)
     asked = request(pem, username="system:node:n1", groups=["system:bootstrappers"])
-    assert "subject" in denial(asked)
+    assert "subject" in denial(asked["spec"])
     approved = ObservedRequest(datetime(2026, 1, 1, tzinfo=UTC), frozenset(["Approved"]))
     assert isinstance(next_move(asked, approved), Done)  # not signed, even if approved by hand
 
 
 def test_a_request_that_is_none_is_denied() -> None:
-    assert denial(request(base64.b64encode(b"no request").decode()))
+    assert denial(request(base64.b64encode(b"no request").decode())["spec"])
 
 
 def test_a_masters_certificate_is_never_requested() -> None:

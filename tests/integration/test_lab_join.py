@@ -105,7 +105,7 @@ async def world(folder: Path) -> AsyncIterator[World]:
         access = kubeconfig.parse(plane.admin_kubeconfig).access(clock, {})
         async with KubeTransport(access) as transport:
             kube = Kube(transport)
-            await kube.create(kubeadm.token_secret(TOKEN, clock.now()), SECRETS)
+            await kube.create(kubeadm.token_secret(TOKEN, clock.now(), KubeadmConfig()), SECRETS)
             yield World(clock, guests, planes, plane, kube)
         for task in tasks:
             task.cancel()

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import moxwell
-from moxwell.controllers.karpenter.proxmox import node_bootstrap
+from moxwell.bootstrap import join_tokens
 from moxwell.pve import config
 from support.helm import CHARTS, Helm, Rendered
 
@@ -106,7 +106,7 @@ def test_parts_can_be_switched(
         if kind.endswith("Binding") and kind in ACCESS:
             (subject,) = found[kind, name]["subjects"]
             if subject["kind"] == "Group":
-                assert subject["name"] in node_bootstrap.GROUPS.split(",")
+                assert subject["name"] == join_tokens.GROUP
                 continue
             assert (subject["name"] in pods, subject["namespace"]) == (True, SPACE)
 

@@ -41,6 +41,10 @@
 - {apiGroups: [""], resources: [nodes], verbs: [get, list, watch, patch, delete]}
 - {apiGroups: [""], resources: [pods], verbs: [get, list, watch, delete]}
 - {apiGroups: [""], resources: [pods/eviction], verbs: [create]}
+# Kubelet certificates of nodes that join with a token of the autoscaler.
+- {apiGroups: [certificates.k8s.io], resources: [certificatesigningrequests], verbs: [get, list, watch]}
+- {apiGroups: [certificates.k8s.io], resources: [certificatesigningrequests/approval], verbs: [patch, update]}
+- {apiGroups: [certificates.k8s.io], resources: [signers], resourceNames: [kubernetes.io/kube-apiserver-client-kubelet], verbs: [approve]}
 - {apiGroups: [karpenter.sh], resources: [nodepools], verbs: [get, list, watch, patch]}
 - {apiGroups: [karpenter.sh], resources: [nodeclaims], verbs: [get, list, watch, create, patch, delete]}
 - {apiGroups: [karpenter.sh], resources: [nodepools/status, nodeclaims/status], verbs: [get, patch, update]}

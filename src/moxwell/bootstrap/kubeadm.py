@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from moxwell.api.kinds import Resource
+from moxwell.bootstrap import join_tokens
 
 Json = dict[str, Any]
 RBAC = "rbac.authorization.k8s.io"
@@ -53,11 +54,17 @@ def bootstrap_objects(url: str, ca: str, cluster: str, kubelet: str = "") -> tup
             "kube-system",
             [_rule("", ["configmaps"], read, ["kubeadm-config", "kubelet-config"])],
         ),
-        _binding(nodes, "kube-system", [("Group", TOKENS), ("Group", "system:nodes")]),
+        _binding(
+            nodes,
+            "kube-system",
+            [("Group", TOKENS), ("Group", join_tokens.GROUP), ("Group", "system:nodes")],
+        ),
         _cluster_role("system:node-bootstrapper", REQUEST_CERTIFICATE),
-        _cluster_binding("kubeadm:kubelet-bootstrap", "system:node-bootstrapper", TOKENS),
+        _cluster_binding(
+            "kubeadm:kubelet-bootstrap", "system:node-bootstrapper", TOKENS, join_tokens.GROUP
+        ),
         _cluster_role(GET_NODES, {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}),
-        _cluster_binding(GET_NODES, GET_NODES, TOKENS),
+        _cluster_binding(GET_NODES, GET_NODES, TOKENS, join_tokens.GROUP),
         _cluster_binding(ADMINS, "cluster-admin", ADMINS),
     )
 
@@ -150,11 +157,11 @@ def _cluster_role(name: str, rule: Mapping[str, Any]) -> Json:
     return head | {"rules": [dict(rule)]}
 
 
-def _cluster_binding(name: str, role: str, group: str) -> Json:
+def _cluster_binding(name: str, role: str, *groups: str) -> Json:
     return {
         "apiVersion": f"{RBAC}/v1",
         "kind": "ClusterRoleBinding",
         "metadata": {"name": name},
         "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
-        "subjects": [{"apiGroup": RBAC, "kind": "Group", "name": group}],
+        "subjects": [{"apiGroup": RBAC, "kind": "Group", "name": group} for group in groups],
     }

@@ -18,8 +18,11 @@ from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.karpenter.nodeclaims import NodeClaim
 from moxwell.api.karpenter.nodepools import NodePool
 from moxwell.api.karpenter.proxmox import ProxmoxNodeClass
+from moxwell.api.requests import Handler
+from moxwell.clock import Clock
 from moxwell.controllers.infra.region_registry import RegionRegistry
 from moxwell.controllers.infra.setup import add_infra
+from moxwell.controllers.karpenter.claim.setup import add_claims
 from moxwell.controllers.karpenter.proxmox.catalogue import CatalogueSettings
 from moxwell.controllers.karpenter.proxmox.provider import ProxmoxProvider
 from moxwell.controllers.karpenter.proxmox.scope import MachineDefaults
@@ -30,7 +33,7 @@ from moxwell.kube.client import Kube
 from moxwell.pve.regions import Regions
 from moxwell.pve.reservations import Reservations
 from moxwell.runtime.key import Key
-from moxwell.runtime.manager import Manager, assemble
+from moxwell.runtime.manager import Manager, Runtime, assemble
 from moxwell.runtime.tenant_clients import TenantClients
 from moxwell.scheduling.numa.sources import NodeSettings
 from moxwell.testing import machine_stories
@@ -170,8 +173,13 @@ def create_program(
     defaults: Callable[[], MachineDefaults] = MachineDefaults,
     settings: CatalogueSettings | None = None,
     hosts: NodeSettings | None = None,
+    claims: bool = False,
 ) -> ProviderProgram:
-    """Infrastructure controllers, embedded Cluster API and the provider."""
+    """
+    Infrastructure controllers, embedded Cluster API and the provider.
+
+    ``claims``: also the controllers of node claims; without them a story calls the provider.
+    """
     effects, clock = counter or EffectCounter(), environment.clock
     handler = effects.kube(environment.store)
     runtime = assemble(handler, clock, SETTINGS)
@@ -179,6 +187,18 @@ def create_program(
     regions = Regions(known, clock, connect=lambda c: effects.pve(transports[c.region]))
     reservations, regional = Reservations(), RegionRegistry(regions, known)
     add_infra(runtime, clock, regions, reservations, registry=regional)
+    _add_cluster_api(runtime, clock, handler)
+    runtime.manager.add_loop("pve", regions.run)
+    side = management_side(runtime, clock, regions, regional, reservations, hosts)
+    provider = add_provider(
+        side, runtime, CLUSTER, defaults=defaults, settings=settings, trusted=trusted
+    )
+    if claims:
+        add_claims(runtime, clock, provider)
+    return ProviderProgram(runtime.manager, provider, regions)
+
+
+def _add_cluster_api(runtime: Runtime, clock: Clock, handler: Handler) -> None:
     for controller in setup.controllers(
         runtime.kube,
         runtime.manager.caches,
@@ -189,12 +209,6 @@ def create_program(
         control_planes=(KamajiControlPlane,),
     ):
         runtime.manager.add(controller)
-    runtime.manager.add_loop("pve", regions.run)
-    side = management_side(runtime, clock, regions, regional, reservations, hosts)
-    provider = add_provider(
-        side, runtime, CLUSTER, defaults=defaults, settings=settings, trusted=trusted
-    )
-    return ProviderProgram(runtime.manager, provider, regions)
 
 
 @asynccontextmanager

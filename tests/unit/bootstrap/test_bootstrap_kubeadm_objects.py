@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from moxwell.bootstrap import kubeadm
+from moxwell.bootstrap import join_tokens, kubeadm
 from moxwell.embedded.clusterapi.tenantcontrolplane.plan import HostedControlPlaneSpec
 from moxwell.embedded.controlplanes import kubeadm_objects
 from moxwell.runtime.key import Key
@@ -37,4 +37,4 @@ def test_a_bootstrap_token_may_look_for_a_node_of_the_same_name() -> None:
     role = found(objects, "ClusterRole", "kubeadm:get-nodes")
     assert role["rules"] == [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]
     binding = found(objects, "ClusterRoleBinding", "kubeadm:get-nodes")
-    assert [s["name"] for s in binding["subjects"]] == [kubeadm.TOKENS]
+    assert [s["name"] for s in binding["subjects"]] == [kubeadm.TOKENS, join_tokens.GROUP]

@@ -10,14 +10,19 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from moxwell.bootstrap import join_tokens
+from moxwell.controllers.karpenter.proxmox import join_approver
+from moxwell.controllers.karpenter.proxmox.join_approver import BoundToken
 from moxwell.embedded.controllermanager.csrapprover import plan as approver
 from moxwell.embedded.controllermanager.csrsigner import plan as signer
 from moxwell.pki.certificates import create_ca, load_certificate, load_key
+from moxwell.pki.kubelet_requests import KUBELET_SIGNER
 from moxwell.runtime.move import Done
 from moxwell.runtime.writes import Merge, Writes
 
 Json = dict[str, Any]
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+BOUND = ["system:bootstrappers", join_tokens.GROUP]
 NODE, GROUP = "system:node:n1", "system:nodes"
 
 
@@ -35,7 +40,7 @@ def pem(name: str = NODE, group: str = GROUP) -> str:
 
 def request(of: str = "", **spec: Any) -> Json:
     body = {
-        "signerName": approver.KUBELET_SIGNER,
+        "signerName": KUBELET_SIGNER,
         "request": of or pem(),
         "usages": ["client auth"],
         "username": "system:bootstrap:abc",
@@ -54,10 +59,11 @@ def request(of: str = "", **spec: Any) -> Json:
         pytest.param(request(pem(NODE, "system:masters")), "Denied", id="another organization"),
         pytest.param(request(usages=["server auth"]), "Denied", id="another usage"),
         pytest.param(request(signerName="other"), None, id="another signer"),
+        pytest.param(request(groups=BOUND), None, id="a token that is bound to a node"),
     ],
 )
 def test_decision(obj: Json, decision: str | None) -> None:
-    move = approver.next_move(obj, ())
+    move = approver.next_move(obj)
     if decision is None:
         assert move == Done()
         return
@@ -68,8 +74,35 @@ def test_decision(obj: Json, decision: str | None) -> None:
     assert [c["type"] for c in write.change["status"]["conditions"]] == [decision]
 
 
+BOUND_REQUESTS = [
+    pytest.param(request(groups=BOUND), "n1", "Approved", "", id="the node of the token"),
+    pytest.param(request(groups=BOUND), "n2", "Denied", "for the node n2", id="another node"),
+    pytest.param(request(groups=BOUND), "", "Denied", "revoked", id="a token that is revoked"),
+    pytest.param(request(pem("admin"), groups=BOUND), "n1", "Denied", "subject", id="no node"),
+    pytest.param(request(), "n1", None, "", id="a token that is not bound"),
+    pytest.param(request(username=NODE, groups=BOUND), "n1", None, "", id="no token"),
+]
+
+
+@pytest.mark.parametrize(("obj", "node", "decision", "message"), BOUND_REQUESTS)
+def test_a_bound_token_is_for_one_node(
+    obj: Json, node: str, decision: str | None, message: str
+) -> None:
+    move = join_approver.next_move(obj, BoundToken(node))
+    if decision is None:
+        assert move == Done()
+        return
+    assert isinstance(move, Writes)
+    (write,) = move.writes
+    assert isinstance(write, Merge)
+    (condition,) = write.change["status"]["conditions"]
+    assert condition["type"] == decision
+    assert message in condition["message"]
+
+
 def test_a_request_is_decided_once() -> None:
-    assert approver.next_move(request(), ({"type": "Denied"},)) == Done()
+    decided = {"status": {"conditions": [{"type": "Denied"}]}}
+    assert approver.next_move(request() | decided) == Done()
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ FEATURES = {"provider", "ha_group", "force_update_labels", "network", "load_bala
 OTHERS = {  # keys of the storage driver and of the infrastructure controllers in the same file
     "controllerVmID", "controllerVMID", "volumeTenant", "staticVolumes", "ownVolumesByPrefix",
     "adoptGuests", "credentialHosts", "crossNamespaceCredentials",
-    "instanceTypesFile", "nodeSettingFile", "nodePolicy", "proxmoxVMID",
+    "fullClones", "instanceTypesFile", "nodeSettingFile", "nodePolicy", "proxmoxVMID",
 }  # fmt: skip
 NETWORK = {"mode", "external_ip_cidrs", "ip_sort_order", "ipv6_support_disabled"}
 BALANCER = {"mode", "class", "pool", "region", "vnet", "zone", "ipam", "announcer"}

@@ -1,5 +1,5 @@
 """
-What the operator allows to users who create clusters: adoption of guests and own credentials.
+What the operator allows to users who create clusters: adoption of guests, own credentials, clones.
 
 Pure. Without settings a cluster adopts no guest by providerID alone, names Secrets of its own
 namespace only, or others with a ReferenceGrant, and may connect to any host.
@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from moxwell import config_file
 from moxwell.errors import Denied, Invalid
 
+FULL_CLONES = 4
 DEFAULT_PORTS = {"https": 443, "http": 80}
 
 
@@ -30,6 +31,7 @@ class InfraPolicy:
     adopt_guests: tuple[str, ...] = ()  # patterns of namespace/cluster
     credential_hosts: tuple[str, ...] = ()  # patterns of host or host:port; empty: every host
     cross_namespace_credentials: bool = False  # as upstream: no ReferenceGrant needed
+    full_clones: int = FULL_CLONES  # at once on one host or storage
 
     def __post_init__(self) -> None:
         for pattern in self.adopt_guests:
@@ -44,6 +46,7 @@ class InfraPolicy:
             adopt_guests=_texts(features, "adoptGuests"),
             credential_hosts=_texts(features, "credentialHosts"),
             cross_namespace_credentials=features.get("crossNamespaceCredentials") is True,
+            full_clones=_count(features, "fullClones", FULL_CLONES),
         )
 
     def refuse_urls(self, urls: tuple[str, ...]) -> None:
@@ -55,6 +58,13 @@ class InfraPolicy:
                     f"credentials for the server {_server(url)} are not allowed; the operator "
                     f"allows {allowed}"
                 )
+
+
+def _count(features: Mapping[str, Any], key: str, default: int) -> int:
+    given = features.get(key, default)
+    if not isinstance(given, int) or isinstance(given, bool) or given < 1:
+        raise Invalid(f"features.{key} must be a number above zero")
+    return given
 
 
 def _texts(features: Mapping[str, Any], key: str) -> tuple[str, ...]:

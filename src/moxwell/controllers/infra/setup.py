@@ -21,6 +21,7 @@ from moxwell.controllers.infra.dhcp_addresses import DhcpAddressRefresher
 from moxwell.controllers.infra.iso_cache import IsoCache
 from moxwell.controllers.infra.machine import controller as machines
 from moxwell.controllers.infra.machine.adoption import GuestAdoption
+from moxwell.controllers.infra.machine.clone_slots import CloneSlots
 from moxwell.controllers.infra.machine.describe import LEGACY_CONDITIONS
 from moxwell.controllers.infra.machine.explain import Explainer
 from moxwell.controllers.infra.machine.guest import GuestReader
@@ -122,6 +123,7 @@ def _add_machines(shared: _Shared) -> Explainer:
     )
     agent, backoff = GuestAgentProbe(clock), TaskBackoff(clock)
     stale_clones = StaleCloneObserver(regions, clock)
+    clone_slots = CloneSlots(shared.policy.full_clones)
     observer = MachineObserver(
         regions,
         others,
@@ -133,6 +135,7 @@ def _add_machines(shared: _Shared) -> Explainer:
         backoff=backoff,
         stale_clones=stale_clones,
         quota=QuotaReader(own, shared.reservations, shared.volumes),
+        clone_slots=clone_slots,
     )
     machine = machines.MachineReconciler(
         shared.runtime.kube,
@@ -144,6 +147,7 @@ def _add_machines(shared: _Shared) -> Explainer:
         backoff=backoff,
         isos=shared.isos,
         stale_clones=stale_clones,
+        clone_slots=clone_slots,
     )
     manager.add(_machine_controller(machine))
     machine.listen(lambda key: manager.wake(machines.NAME, key))

@@ -15,6 +15,7 @@ from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.ipam import IPAddress, IPAddressClaim, IPAddressClaimSpec, IPPoolReference
 from moxwell.api.meta import ObjectMeta
 from moxwell.controllers.infra.iso_cache import IsoCache, IsoChange
+from moxwell.controllers.infra.machine.clone_slots import CloneSlots, CloneTarget
 from moxwell.controllers.infra.machine.describe import describe
 from moxwell.controllers.infra.machine.guest_agent import GuestAgentProbe
 from moxwell.controllers.infra.machine.moves import (
@@ -42,9 +43,9 @@ from moxwell.kube.errors import AlreadyExists, NotFound
 from moxwell.kube.reader import Reader
 from moxwell.pve.model import InventoryChange, InventoryEvent, ObservedGuest
 from moxwell.pve.ownership import Mark
-from moxwell.pve.regions import Regions
+from moxwell.pve.regions import Region, Regions
 from moxwell.pve.reservations import Reservations
-from moxwell.pve.steps import DeleteVolume, ResizeDisk, UploadIso
+from moxwell.pve.steps import Clone, DeleteVolume, ResizeDisk, UploadIso
 from moxwell.pve.tasks import TaskEnded
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
@@ -77,7 +78,9 @@ class MachineReconciler(Reconciler[ProxmoxMachine, ObservedProxmoxMachine, Move,
         backoff: TaskBackoff,
         isos: IsoCache,
         stale_clones: StaleCloneObserver,
+        clone_slots: CloneSlots,
     ) -> None:
+        self._clone_slots = clone_slots
         self._kube, self._regions, self._machines = kube, regions, machines
         self._observer, self._agent, self._reservations = observer, agent, reservations
         self._backoff, self._isos, self._stale_clones = backoff, isos, stale_clones
@@ -158,10 +161,25 @@ class MachineReconciler(Reconciler[ProxmoxMachine, ObservedProxmoxMachine, Move,
     async def _take_step(self, move: TakeStep) -> None:
         step = move.step
         region = self._regions.scope(move.scope)[step.region]
+        if isinstance(step, Clone):
+            await self._clone(move, step, region)
+            return
         upid = await region.perform(step, move.owner)
         if isinstance(step, UploadIso | DeleteVolume):
             change = IsoChange(step.volid, isinstance(step, UploadIso))
             self._isos.expect(upid, region, step.storage, change)
+
+    async def _clone(self, move: TakeStep, step: Clone, region: Region) -> None:
+        """Start a clone, unless another pass took the last place since the decision."""
+        target = CloneTarget(step.template_host, step.storage, step.full)
+        if not self._clone_slots.take(move.owner, region, target):
+            return
+        upid = None
+        try:
+            upid = await region.perform(step, move.owner)
+        finally:
+            if upid is None:
+                self._clone_slots.free(move.owner)
 
     async def _patch(self, move: SpecPatch) -> ProxmoxMachine:
         """Patch the spec; fails if the object changed since the decision."""
@@ -221,6 +239,7 @@ class MachineReconciler(Reconciler[ProxmoxMachine, ObservedProxmoxMachine, Move,
             self._agent.forget(old.uid)
             self._stale_clones.forget(old.uid)
             self._backoff.forget(Key(old.namespace, old.name))
+            self._clone_slots.free(Key(old.namespace, old.name))
         elif new is not None and new.spec.virtual_machine_id in self._reserved(new):
             self._reservations.remove(new.uid)
 
@@ -237,6 +256,8 @@ class MachineReconciler(Reconciler[ProxmoxMachine, ObservedProxmoxMachine, Move,
         def on_task(ended: TaskEnded) -> None:
             self._isos.task_ended(ended)
             if isinstance(ended.owner, Key):
+                if ended.upid.type == "qmclone":
+                    self._clone_slots.free(ended.owner)
                 self._backoff.task_ended(ended)
                 wake(ended.owner)
 

@@ -38,6 +38,7 @@ class ProxmoxMachineReason(StrEnum):
     INSUFFICIENT_RESOURCES = "InsufficientResources"
     QUOTA_EXCEEDED = "QuotaExceeded"
     TASK_RUNNING = "TaskRunning"
+    WAITING_FOR_CLONES = "WaitingForClones"  # as many full clones run as are allowed
     LOCKED = "Locked"
     VMID_TAKEN = "VMIDTaken"
     VANISHED = "Vanished"

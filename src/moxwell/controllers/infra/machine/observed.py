@@ -151,6 +151,7 @@ class ObservedProxmoxMachine:
     stale_clones: tuple[StaleClone, ...] = ()
     vmid_free: bool = False  # read from Proxmox, not from the inventory
     task_running: bool = False
+    clone_must_wait: bool = False  # other full clones run on the host or storage
     uploading: bool = False
     failure: TaskFailure | None = None
     backoff_seconds: float = 0.0

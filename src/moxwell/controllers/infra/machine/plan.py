@@ -57,6 +57,8 @@ from moxwell.runtime.key import Key
 from moxwell.runtime.move import Done, Wait
 from moxwell.scheduling import guest_hardware, last_applied
 
+CLONE_POLL_SECONDS = 5.0
+
 
 def plan(obj: ProxmoxMachine, seen: ObservedProxmoxMachine) -> Move:
     """The one next move."""
@@ -126,6 +128,8 @@ def _create(obj: ProxmoxMachine, claim: Claim, seen: ObservedProxmoxMachine) -> 
         return _while_cloning(obj, claim, seen, ProxmoxMachineReason.CLONING)
     if wait := backoff(seen):
         return wait
+    if seen.clone_must_wait:
+        return _while_cloning(obj, claim, seen, ProxmoxMachineReason.WAITING_FOR_CLONES)
     host = claim.template_host if claim.migrate_after_clone else claim.host
     return Clone(
         GuestRef(obj.spec.region or "", host, obj.spec.virtual_machine_id or 0, mark_of(obj)),
@@ -155,6 +159,9 @@ def _while_cloning(
         return Wait(ProxmoxMachineReason.WAITING_FOR_BOOTSTRAP_DATA, message)
     if seen.iso_exists is False:
         return steps.upload_iso(obj, claim, seen)
+    if reason is ProxmoxMachineReason.WAITING_FOR_CLONES:
+        message = f"other full clones run on {claim.template_host} or storage {claim.storage}"
+        return Wait(reason, message, requeue_after=CLONE_POLL_SECONDS)
     return Wait(reason, f"cloning template {claim.template} to {obj.spec.virtual_machine_id}")
 
 

@@ -15,6 +15,7 @@ from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.infra.template import Claim, LastApplied
 from moxwell.api.infra.zone_settings import zone_settings_of
 from moxwell.bootstrap.network_plan import devices_of
+from moxwell.controllers.infra.machine.clone_slots import CloneSlots, CloneTarget
 from moxwell.controllers.infra.machine.guest import GuestReader, read_bootstrap
 from moxwell.controllers.infra.machine.guest_agent import GuestAgentProbe
 from moxwell.controllers.infra.machine.ip_claims import IPClaimReader
@@ -68,7 +69,9 @@ class MachineObserver:
         backoff: TaskBackoff,
         stale_clones: StaleCloneObserver,
         quota: QuotaReader,
+        clone_slots: CloneSlots,
     ) -> None:
+        self._clone_slots = clone_slots
         self._regions, self._caches, self._stale_clones = regions, caches, stale_clones
         self._placement, self._zones, self._ip_claims = placement, zones, ip_claims
         self._guests, self._agent, self._backoff = guests, agent, backoff
@@ -159,6 +162,11 @@ class MachineObserver:
         if seen.guest is not None and seen.guest.marked:
             seen = replace(seen, ha_mode=await self._guests.ha_mode(obj, region))
             seen = await self._see_bootstrap(obj, owners.machine, region, seen)
+        if seen.guest is None:
+            owner = Key(obj.namespace, obj.name)
+            target = CloneTarget(claim.template_host, claim.storage, not claim.linked)
+            waits = self._clone_slots.are_taken(owner, region, target)
+            seen = replace(seen, clone_must_wait=waits)
         return await self._see_addresses(obj, region, seen)
 
     async def _see_stale_clones(

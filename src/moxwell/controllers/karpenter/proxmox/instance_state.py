@@ -26,7 +26,7 @@ NO_CAPACITY = frozenset(
         "HostUnreachable",
     }
 )
-IN_PROGRESS = frozenset({"Cloning", "Migrating", "TaskRunning"})
+IN_PROGRESS = frozenset({"Cloning", "Migrating", "TaskRunning", "WaitingForClones"})
 NOT_MADE = frozenset(
     {
         "FailureDomainNotFound",

@@ -1,8 +1,8 @@
 """
 Bootstrap data of machines whose node class has templates in a Secret, with a join token each.
 
-A token is for one node claim, carries kubeadm's signing usage, and is deleted when the node has
-registered or the claim is gone.
+A token is bound to the name of one node (see ``bootstrap.join_tokens``), carries kubeadm's signing
+usage, and is deleted when the node has registered or the claim is gone.
 """
 
 import base64
@@ -13,8 +13,8 @@ from typing import Any
 
 from moxwell.api.core.resources import ConfigMap, Secret
 from moxwell.api.karpenter.nodeclaims import NodeClaim
-from moxwell.api.karpenter.proxmox import PROVIDER_GROUP, ProxmoxNodeClass, SecretReference
-from moxwell.bootstrap import node_templates
+from moxwell.api.karpenter.proxmox import ProxmoxNodeClass, SecretReference
+from moxwell.bootstrap import join_tokens, node_templates
 from moxwell.bootstrap.node_templates import NodeTemplateData
 from moxwell.clock import Clock
 from moxwell.controllers.karpenter.proxmox.instance_record import InstanceRecord, uid_label
@@ -28,10 +28,9 @@ from moxwell.runtime.writes import Create, Delete
 from moxwell.scheduling.guest_sizes import GuestOverhead
 from moxwell.scheduling.resource_lists import MILLI, offered, requested
 
-TOKEN_LABEL = f"{PROVIDER_GROUP}/bootstrap-token"  # value: the UID of the node claim
-TOKEN_NAMESPACE = "kube-system"
+TOKEN_LABEL = join_tokens.CLAIM_LABEL  # value: the UID of the node claim
+TOKEN_NAMESPACE = join_tokens.NAMESPACE
 TOKEN_LIFE = timedelta(hours=1)
-GROUPS = "system:bootstrappers:karpenter:proxmox,system:bootstrappers:kubeadm:default-node-token"
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 _GIB, _MIB = 1 << 30, 1 << 20
 Json = dict[str, Any]
@@ -50,9 +49,14 @@ class NodeBootstrap:
         self._kube, self._clock = scaled, clock
 
     async def data(
-        self, claim: NodeClaim, node_class: ProxmoxNodeClass, record: InstanceRecord, version: str
+        self,
+        node: str,
+        claim: NodeClaim,
+        node_class: ProxmoxNodeClass,
+        record: InstanceRecord,
+        version: str,
     ) -> dict[str, str]:
-        """The data of the Secret in the management cluster."""
+        """The data of the Secret in the management cluster, with a token for this node only."""
         options = node_class.spec.metadata_options
         templates = await self.read(options.templates_ref, "spec.metadataOptions.templatesRef")
         values = await self.read(options.values_ref, "spec.metadataOptions.valuesRef")
@@ -73,7 +77,7 @@ class NodeBootstrap:
             hugepages_2mi=capacity.get("hugepages-2Mi", 0) // MILLI // (2 * _MIB),
             version=version,
             root_ca=ca.data.get("ca.crt", "") if ca else "",
-            token=await self._token(claim),
+            token=await self._token(claim, node),
             kubelet=kubelet_patch(node_class.spec.kubelet_configuration, overhead),
             taints=registration_taints(claim),
         )
@@ -89,7 +93,7 @@ class NodeBootstrap:
             raise SecretUnusable(f"{field}: Secret {where} does not exist; create it")
         return {key: _text(found, key, field) for key in found.data}
 
-    async def _token(self, claim: NodeClaim) -> str:
+    async def _token(self, claim: NodeClaim, node: str) -> str:
         """The join token of a claim: an earlier one if it exists, else a new one."""
         short = _token_id(claim.uid)
         name = f"bootstrap-token-{short}"
@@ -98,17 +102,16 @@ class NodeBootstrap:
             return f"{short}.{found.read('token-secret') or ''}"
         secret = "".join(secrets.choice(_ALPHABET) for _ in range(16))
         until = (self._clock.now() + TOKEN_LIFE).strftime("%Y-%m-%dT%H:%M:%SZ")
-        body = _token_secret(claim, short, secret, until)
+        body = _token_secret(claim, node, short, secret, until)
         if await Create(body, Secret.resource).perform(self._kube) is None:
             raise Invalid(f"Secret {name} exists and is not the token of this claim; delete it")
         return f"{short}.{secret}"
 
     async def revoke(self, uid: str) -> None:
-        """Delete the join token of a claim."""
-        name = f"bootstrap-token-{_token_id(uid)}"
-        found = await self._kube.find(Secret, name, TOKEN_NAMESPACE)
-        if found is not None and found.metadata.labels.get(TOKEN_LABEL) == uid:
-            await Delete(Secret, name, TOKEN_NAMESPACE, uid=found.uid).perform(self._kube)
+        """Delete the join tokens of a claim, also one that the bootstrap provider made."""
+        labels = f"{TOKEN_LABEL}={uid_label(uid)}"
+        for found in (await self._kube.list(Secret, TOKEN_NAMESPACE, labels=labels)).items:
+            await Delete(Secret, found.name, TOKEN_NAMESPACE, uid=found.uid).perform(self._kube)
 
 
 def _text(secret: Secret, key: str, field: str) -> str:
@@ -124,14 +127,14 @@ def _token_id(uid: str) -> str:
     return "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in digest[:6])
 
 
-def _token_secret(claim: NodeClaim, short: str, secret: str, until: str) -> Json:
+def _token_secret(claim: NodeClaim, node: str, short: str, secret: str, until: str) -> Json:
     fields = {
         "token-id": short,
         "token-secret": secret,
         "expiration": until,
         "usage-bootstrap-authentication": "true",
         "usage-bootstrap-signing": "true",
-        "auth-extra-groups": GROUPS,
+        "auth-extra-groups": join_tokens.GROUP,
         "description": f"join token of node claim {claim.name}",
     }
     return {
@@ -140,8 +143,8 @@ def _token_secret(claim: NodeClaim, short: str, secret: str, until: str) -> Json
         "metadata": {
             "name": f"bootstrap-token-{short}",
             "namespace": TOKEN_NAMESPACE,
-            "labels": {TOKEN_LABEL: uid_label(claim.uid)},
-        },
+        }
+        | join_tokens.bound_metadata(node, uid_label(claim.uid)),
         "type": "bootstrap.kubernetes.io/token",
         "data": {k: base64.b64encode(v.encode()).decode() for k, v in fields.items()},
     }

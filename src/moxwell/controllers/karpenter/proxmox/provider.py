@@ -246,7 +246,9 @@ class ProxmoxProvider:
                 config = machine_objects.kubeadm_config(machine, claim, patch)
                 await Create(config, KubeadmConfig.resource).perform(kube)
         elif await kube.find(Secret, machine.name, machine.namespace) is None:
-            data = await self.parts.bootstrap.data(claim, node_class, record, defaults.version)
+            data = await self.parts.bootstrap.data(
+                machine.name, claim, node_class, record, defaults.version
+            )
             secret = machine_objects.bootstrap_secret(machine, data)
             await Create(secret, Secret.resource).perform(kube)
         body = machine_objects.proxmox_machine(machine, record, node_class, defaults)

@@ -18,6 +18,7 @@ from moxwell.clock import Clock
 from moxwell.controllers.infra.host_capabilities import HostCapabilityCache
 from moxwell.controllers.infra.region_registry import RegionRegistry
 from moxwell.controllers.infra.zone_defaults import ZoneResolver
+from moxwell.controllers.karpenter.proxmox import join_approver
 from moxwell.controllers.karpenter.proxmox.catalogue import CatalogueSettings
 from moxwell.controllers.karpenter.proxmox.class_reader import (
     ClassSources,
@@ -26,6 +27,7 @@ from moxwell.controllers.karpenter.proxmox.class_reader import (
     TemplateCaches,
 )
 from moxwell.controllers.karpenter.proxmox.host_numa_reader import HostNumaReader
+from moxwell.controllers.karpenter.proxmox.join_approver import JoinApprover
 from moxwell.controllers.karpenter.proxmox.launches import (
     FailedLaunches,
     LaunchedCapacity,
@@ -149,5 +151,6 @@ def _add_controllers(scaled: Runtime, cluster: Key, parts: ProviderParts) -> Non
     manager.add(Controller(name=node_classes.NAME, reconciler=classes))
     templates = unmanaged_templates.UnmanagedTemplateController(parts.reader)
     manager.add(Controller(name=unmanaged_templates.NAME, reconciler=templates))
+    manager.add(Controller(name=join_approver.NAME, reconciler=JoinApprover(scaled.kube)))
     collector = JoinTokenCollector(scaled.kube, claims)
     manager.add_loop("karpenter.tokens", collector.run, shard="")

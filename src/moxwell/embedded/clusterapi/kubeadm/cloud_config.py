@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives import serialization
 from moxwell.api.capi.bootstrap import CloudInitUser, File, KubeadmConfig, KubeadmConfigSpec
 from moxwell.api.capi.shared import APIEndpoint
 from moxwell.api.meta import parse_time
+from moxwell.bootstrap import join_tokens
 from moxwell.embedded.ports import host_port
 
 Json = dict[str, Any]
@@ -26,6 +27,7 @@ JOIN_PATH = "/run/kubeadm/kubeadm-join-config.yaml"
 SENTINEL = "/run/cluster-api/bootstrap-success.complete"
 LIFE = timedelta(minutes=15)
 GROUPS = "system:bootstrappers:kubeadm:default-node-token"
+CLAIM_UID = "moxwell.dev/nodeclaim-uid"  # label of the machines of the autoscaler
 
 
 def ca_hash(pem: bytes) -> str:
@@ -37,8 +39,15 @@ def ca_hash(pem: bytes) -> str:
     return "sha256:" + hashlib.sha256(key).hexdigest()
 
 
-def token_secret(token: str, now: datetime) -> Json:
-    """The bootstrap token Secret in ``kube-system``; the token is valid for ``LIFE``."""
+def token_secret(token: str, now: datetime, config: KubeadmConfig) -> Json:
+    """
+    The bootstrap token Secret in ``kube-system``; the token is valid for ``LIFE``.
+
+    The token of a machine of the autoscaler is bound to the name of its node, which is that of its
+    KubeadmConfig.
+    """
+    claim = config.metadata.labels.get(CLAIM_UID)
+    bound = join_tokens.bound_metadata(config.name, claim) if claim else {}
     short, _, rest = token.partition(".")
     fields = {
         "token-id": short,
@@ -46,11 +55,11 @@ def token_secret(token: str, now: datetime) -> Json:
         "expiration": expiry(now),
         "usage-bootstrap-authentication": "true",
         "usage-bootstrap-signing": "true",
-        "auth-extra-groups": GROUPS,
+        "auth-extra-groups": join_tokens.GROUP if bound else GROUPS,
         "description": "token of a machine that joins the cluster",
     }
     data = {name: base64.b64encode(text.encode()).decode() for name, text in fields.items()}
-    meta = {"name": f"bootstrap-token-{short}", "namespace": "kube-system"}
+    meta = {"name": f"bootstrap-token-{short}", "namespace": "kube-system"} | bound
     kind = "bootstrap.kubernetes.io/token"
     return {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "type": kind, "data": data}
 

@@ -113,7 +113,7 @@ class KubeadmConfigController(
         """The token first: a data Secret with a token that does not exist would be final."""
         token = _new_token()
         tenant = await self._tenants.get(move.tenant)
-        await tenant.create(cloud_config.token_secret(token, move.now), SECRETS)
+        await tenant.create(cloud_config.token_secret(token, move.now, move.config), SECRETS)
         ca_hash = cloud_config.ca_hash(base64.b64decode(move.ca_secret["data"]["tls.crt"]))
         endpoint = move.cluster.spec.control_plane_endpoint
         join = cloud_config.join_configuration(move.config, endpoint, token, [ca_hash])

@@ -8,19 +8,18 @@ from moxwell.embedded.writing import WriteMove, WritingReconciler
 from moxwell.kube.reader import Reader
 
 Json = dict[str, Any]
-Conditions = tuple[Json, ...]
 
 
-class CSRApprover(WritingReconciler[Json, Conditions, Json]):
-    """Reconciles CertificateSigningRequests; sees the decisions that were made on them."""
+class CSRApprover(WritingReconciler[Json, None, Json]):
+    """Reconciles CertificateSigningRequests; the request itself holds all that decides."""
 
     kind = CERTIFICATE_SIGNING_REQUESTS
 
-    async def see(self, request: Json, reader: Reader) -> Conditions:
-        return tuple((request.get("status") or {}).get("conditions") or ())
+    async def see(self, request: Json, reader: Reader) -> None:
+        return None
 
-    def plan(self, request: Json, seen: Conditions) -> WriteMove:
-        return next_move(request, seen)
+    def plan(self, request: Json, seen: None) -> WriteMove:
+        return next_move(request)
 
-    def describe(self, request: Json, seen: Conditions, move: WriteMove) -> None:
+    def describe(self, request: Json, seen: None, move: WriteMove) -> None:
         return None

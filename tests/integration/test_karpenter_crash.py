@@ -1,0 +1,138 @@
+"""
+Crash tests of the autoscaler's nodes: killed after any write of a launch or an end, to Kubernetes
+or to Proxmox, the next run makes no second guest and leaves nothing behind.
+
+The program is the provider with the controllers of node claims, the infrastructure controllers and
+the embedded Cluster API. The API server with its nodes, the regions and the guests survive.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from moxwell.api.capi.bootstrap import KubeadmConfig
+from moxwell.api.capi.core import Machine
+from moxwell.api.core.resources import Secret
+from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.karpenter.nodeclaims import NodeClaim
+from moxwell.bootstrap import join_tokens
+from moxwell.controllers.karpenter.proxmox.catalogue import CatalogueSettings
+from moxwell.controllers.karpenter.proxmox.instance_record import CLAIM_UID
+from moxwell.runtime.manager import Manager
+from moxwell.scheduling.numa.host_numa import NodePolicy
+from moxwell.testing.embedded_environment import EmbeddedEnvironment, create_environment
+from moxwell.testing.karpenter_environment import MANIFEST, create_program, node_claim
+from moxwell.testing.machine_stories import NODES, begin
+from moxwell.testing.pve import SimTransport
+from moxwell.testing.reconcile import ENDINGS, EffectCounter, Ending, crash_after_each_effect
+from moxwell.testing.region_contents import contents_diff
+from moxwell.testing.two_regions import TOKEN, TOKEN_SECRET, WORLD
+
+pytestmark = pytest.mark.slow
+QUIET = 130.0
+PARTS = 2
+PINNED = CatalogueSettings(node_policy=NodePolicy.STATIC)
+
+
+@dataclass
+class LaunchNode:
+    """A node claim becomes a node that is registered and initialized."""
+
+    settings: CatalogueSettings = field(default_factory=CatalogueSettings)
+
+    async def world(self) -> EmbeddedEnvironment:
+        world = await create_environment(WORLD)
+        await begin(world.stage, replicas=0)
+        await world.stage.apply(MANIFEST)
+        world.stage.before = world.stage.contents()
+        return world
+
+    def program(self, world: EmbeddedEnvironment, wires: EffectCounter) -> Manager:
+        token = f"{TOKEN}={TOKEN_SECRET}"
+        transports = {
+            name: SimTransport(world.engine, name, token=token) for name in world.engine.runtimes
+        }
+        made = create_program(world, transports, wires, settings=self.settings, claims=True)
+        return made.manager
+
+    async def act(self, world: EmbeddedEnvironment) -> None:
+        body = node_claim("a", {"cpu": "1", "memory": "1Gi"})
+        await world.stage.kube.create(body, NodeClaim.resource)
+
+    async def check(self, world: EmbeddedEnvironment) -> None:
+        env = world.stage
+        claim = await env.kube.get(NodeClaim, "a")
+        ready = {c.type: c.status for c in claim.status.conditions}
+        assert (ready["Launched"], ready["Registered"]) == ("True", "True"), ready
+        (machine,) = (await env.kube.list(Machine)).items
+        (guest,) = await env.guests()
+        (node,) = (await env.kube.list(NODES)).items
+        assert node["metadata"]["name"] == machine.name == guest.name
+        assert node["spec"]["providerID"] == claim.status.provider_id
+        assert clones(world) == 1
+        ours = {(guest.spec.region, guest.spec.virtual_machine_id)}
+        assert ours == {(r, v) for r, found in env.vmids().items() for v in found}
+        tokens = await env.kube.list(Secret, "kube-system", labels=join_tokens.CLAIM_LABEL)
+        assert not tokens.items  # it is revoked after its use
+        await world.close()
+
+
+@dataclass
+class EndNode(LaunchNode):
+    """A node claim that has a node is deleted, and everything that was made for it."""
+
+    async def world(self) -> EmbeddedEnvironment:
+        world = await super().world()
+        program = self.program(world, EffectCounter())
+        running = asyncio.create_task(program.run())
+        await super().act(world)
+
+        async def registered() -> bool:
+            claim = await world.stage.kube.get(NodeClaim, "a")
+            return any(
+                c.type == "Registered" and c.status == "True" for c in claim.status.conditions
+            )
+
+        await world.stage.until("the node is registered", registered)
+        program.stop()
+        await running
+        return world
+
+    async def act(self, world: EmbeddedEnvironment) -> None:
+        await world.stage.kube.delete(NodeClaim, "a")
+
+    async def check(self, world: EmbeddedEnvironment) -> None:
+        env = world.stage
+        kinds: tuple[Any, ...] = (NodeClaim, Machine, ProxmoxMachine, KubeadmConfig, NODES)
+        for kind in kinds:
+            assert not (await env.kube.list(kind)).items, kind
+        left = (await env.kube.list(Secret)).items
+        assert not [s.name for s in left if CLAIM_UID in s.metadata.labels]
+        tokens = await env.kube.list(Secret, "kube-system", labels=join_tokens.CLAIM_LABEL)
+        assert not tokens.items
+        for region, before in env.before.items():
+            assert contents_diff(before, env.contents()[region]) == {}, region
+        assert clones(world) == 1
+        await world.close()
+
+
+def clones(world: EmbeddedEnvironment) -> int:
+    """The number of clones made so far."""
+    regions = [runtime.region for runtime in world.engine.runtimes.values()]
+    tasks = [task for region in regions for task in region.tasks.values()]
+    return sum(t.type == "qmclone" and t.exitstatus == "OK" for t in tasks)
+
+
+STORIES = [
+    pytest.param(lambda: LaunchNode(PINNED), id="launched with pinned CPUs"),
+    pytest.param(EndNode, id="ended"),
+]
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("story", STORIES)
+def test_after_any_effect(story: Any, ending: Ending, part: int) -> None:
+    crash_after_each_effect(story(), quiet_seconds=QUIET, ending=ending, part=(part, PARTS))
