@@ -9,11 +9,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from moxwell.api import crd, registry
-from moxwell.api.karpenter import nodeclaims, nodepools, proxmox, proxmox_templates
+from moxwell.api.karpenter import capacity, nodeclaims, nodepools, proxmox, proxmox_templates
 
 FOLDER = Path(__file__).parents[1] / "charts" / "moxwell" / "files" / "crds"
 WEBHOOK = crd.ConversionWebhook(service="moxwell-webhook-service", namespace="moxwell-system")
-SCALING = (*nodepools.KINDS, *nodeclaims.KINDS, *proxmox.KINDS, *proxmox_templates.KINDS)
+SCALING = (
+    *nodepools.KINDS,
+    *nodeclaims.KINDS,
+    *capacity.KINDS,
+    *proxmox.KINDS,
+    *proxmox_templates.KINDS,
+)
 
 
 def files() -> Mapping[str, str]:

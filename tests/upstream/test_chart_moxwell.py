@@ -87,9 +87,9 @@ def rights(rules: Iterable[Json]) -> Rights:
             id="CSI driver only",
         ),
         pytest.param(
-            ALL, MANAGER | CLAIMS | CLOUD | CSI | {("Secret", "moxwell-config")}, 11, id="all"
+            ALL, MANAGER | CLAIMS | CLOUD | CSI | {("Secret", "moxwell-config")}, 13, id="all"
         ),
-        pytest.param(SCALING, MANAGER | CLAIMS, 11, id="autoscaler"),
+        pytest.param(SCALING, MANAGER | CLAIMS, 13, id="autoscaler"),
     ],
 )
 def test_parts_can_be_switched(

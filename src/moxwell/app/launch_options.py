@@ -11,10 +11,11 @@ import msgspec
 from moxwell import config_file
 from moxwell.app.state_dir import InstanceInfo, StateDir, rename_old_keys
 from moxwell.embedded.controlplanes import addresses
-from moxwell.errors import Missing
+from moxwell.errors import Invalid, Missing
 from moxwell.pve import config
 
 BINARIES_KEYWORDS = ("", "no", "installed")
+AUTOSCALER_MODES = ("", "exact", "optimise")
 
 
 class LaunchOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +25,7 @@ class LaunchOptions(msgspec.Struct, frozen=True, kw_only=True):
     config: str = ""  # a file with regions; empty: the lab
     world: str = ""  # the file that describes the lab's simulated Proxmox; empty: the built-in one
     control_plane_binaries: str = ""  # "installed", a folder, or "no"; empty: as last time
+    autoscaler_mode: str = ""  # "exact" or "optimise"; empty: as in the file, or as last time
 
 
 def decode(data: bytes) -> LaunchOptions:
@@ -41,6 +43,8 @@ def stored(state: StateDir) -> LaunchOptions | None:
 
 def with_defaults(options: LaunchOptions, last: LaunchOptions | None) -> LaunchOptions:
     """The options with unset ones from the configuration file, else from the last start."""
+    mode = options.autoscaler_mode or (last.autoscaler_mode if last else "")
+    options = msgspec.structs.replace(options, autoscaler_mode=mode)
     if options.control_plane_binaries:
         return options
     configured = config.control_plane_binaries(Path(options.config)) if options.config else ""
@@ -55,6 +59,8 @@ def restart_message(options: LaunchOptions, info: InstanceInfo) -> str:
         "--config": options.config and options.config != info.config,
         "--world": options.world and options.world != info.world,
         "--control-plane-binaries": wanted and wanted != (current or "no"),
+        "--autoscaler-mode": options.autoscaler_mode
+        and options.autoscaler_mode != info.autoscaler_mode,
     }
     names = [option for option, different in differs.items() if different]
     if not names:
@@ -69,6 +75,8 @@ def restart_message(options: LaunchOptions, info: InstanceInfo) -> str:
 def check(options: LaunchOptions) -> None:
     """Refuse options that cannot work, before anything is started."""
     StateDir(options.name, {"HOME": "/"})
+    if options.autoscaler_mode not in AUTOSCALER_MODES:
+        raise Invalid(f"--autoscaler-mode must be exact or optimise, not {options.autoscaler_mode}")
     binaries = options.control_plane_binaries
     if options.config:
         if not Path(options.config).is_file():

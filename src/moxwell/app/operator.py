@@ -48,6 +48,7 @@ from moxwell.runtime.webhook_ca import WebhookCA, WebhookTargets
 from moxwell.runtime.webhooks import Admission, Allow, Deny, Webhooks
 
 if TYPE_CHECKING:
+    from moxwell.controllers.karpenter.options import AutoscalerOptions
     from moxwell.controllers.tenancy.cluster.defaults import Defaults
 
 log = structlog.get_logger(__name__)
@@ -67,7 +68,8 @@ class OperatorOptions:
     dry_run: bool = False  # refuse every write to Proxmox
     intervals: CloudIntervals = field(default_factory=CloudIntervals)
     scaled_cluster: str = ""  # NAMESPACE/NAME of the Cluster object of the cluster it runs in
-    autoscaler: AutoscalerFiles = field(default_factory=AutoscalerFiles)
+    provider_files: AutoscalerFiles = field(default_factory=AutoscalerFiles)
+    autoscaler: Mapping[str, str] = field(default_factory=dict)  # as in ``features.autoscaler``
     service: str = "moxwell-webhook-service"
     validating: str = "moxwell-validating-webhook-configuration"
 
@@ -75,8 +77,9 @@ class OperatorOptions:
 def check(options: OperatorOptions) -> None:
     """Refuse options that cannot work, before anything starts."""
     regions = load(options)
-    _scaled_cluster(options)
     _provider(options)
+    if (scaled := _scaled_cluster(options)) is not None:
+        _autoscaler_options(options, scaled)
     InfraPolicy.parse(_text(options))
     balancer = cloud.parse(_text(options)).load_balancer
     names = {region.region for region in regions}
@@ -105,7 +108,16 @@ def _scaled_cluster(options: OperatorOptions) -> Key | None:
 
 
 def _provider(options: OperatorOptions) -> autoscaler_files.ProviderSettings:
-    return autoscaler_files.load(_text(options), options.config.parent, options.autoscaler)
+    return autoscaler_files.load(_text(options), options.config.parent, options.provider_files)
+
+
+def _autoscaler_options(options: OperatorOptions, cluster: Key) -> "AutoscalerOptions":
+    """The options of the autoscaler: the file, and the flags over it."""
+    from moxwell.controllers.karpenter import options as autoscaler_options
+
+    return autoscaler_options.parse_config(_text(options), None, options.autoscaler).of(
+        str(cluster)
+    )
 
 
 def load(options: OperatorOptions) -> tuple[config.RegionConfig, ...]:
@@ -192,7 +204,7 @@ class _Operator:
 
     def add_autoscaler(self, scaled: Key) -> None:
         from moxwell.controllers.karpenter.proxmox.setup import add_provider, management_side
-        from moxwell.controllers.karpenter.setup import add_autoscaler
+        from moxwell.controllers.karpenter.setup import AutoscalerSettings, add_autoscaler
 
         settings = self.provider
         side = management_side(
@@ -206,7 +218,8 @@ class _Operator:
             settings=settings.catalogue,
             trusted=True,
         )
-        add_autoscaler(self.runtime, self.clock, provider)
+        chosen = AutoscalerSettings.of(_autoscaler_options(self.options, scaled))
+        add_autoscaler(self.runtime, self.clock, provider, chosen)
 
     def add_tenancy(self, defaults: "Callable[[], Defaults]") -> None:
         from moxwell.controllers.tenancy.cluster.controller import TenantClusterReconciler

@@ -25,10 +25,11 @@ from moxwell.app import autoscaler_files, embedded_api
 from moxwell.app import defaults as instance_defaults
 from moxwell.app.admission import Validators
 from moxwell.app.autoscaler_files import AutoscalerFiles
+from moxwell.app.decision_workers import DecisionWorkers
 from moxwell.app.lab_process import LabConfig, LabProcess
 from moxwell.app.launch_options import LaunchOptions
 from moxwell.app.state_dir import InstanceInfo, StateDir
-from moxwell.app.tenant_autoscaler import TenantAutoscaler
+from moxwell.app.tenant_autoscaler import HOSTED, TenantAutoscaler
 from moxwell.app.tenant_storage import TenantStorage
 from moxwell.app.tenant_volumes import TenantVolumes
 from moxwell.atomic_file import write_private
@@ -39,6 +40,8 @@ from moxwell.controllers.infra.known_regions import KnownRegions
 from moxwell.controllers.infra.policy import InfraPolicy
 from moxwell.controllers.infra.region_registry import RegionRegistry
 from moxwell.controllers.infra.setup import Infra, add_infra
+from moxwell.controllers.karpenter import options as autoscaler_options
+from moxwell.controllers.karpenter.options import AutoscalerConfig
 from moxwell.controllers.karpenter.proxmox.setup import management_side
 from moxwell.controllers.tenancy.cluster.controller import TenantClusterReconciler
 from moxwell.controllers.tenancy.cluster.defaults import Defaults
@@ -128,7 +131,11 @@ class Instance:
         held, known = Reservations(), RegionRegistry(regions, configs)
         provider = _provider_settings(options)
         side = management_side(runtime, clock, regions, known, held, provider.hosts)
-        autoscaler = TenantAutoscaler(side, clock, defaults, catalogue=provider.catalogue)
+        workers = DecisionWorkers()
+        stack.push_async_callback(workers.stop)
+        autoscaler = TenantAutoscaler(
+            side, clock, defaults, _autoscaler_config(options), workers, provider.catalogue
+        )
         volumes = TenantVolumes(runtime.manager.caches, held, clock)
         planes = await _open_control_planes(state, clock, options, regions, autoscaler, volumes)
         infra = add_infra(
@@ -203,6 +210,7 @@ class Instance:
             config=self.options.config,
             world=self.options.world,
             control_plane_binaries=self.options.control_plane_binaries,
+            autoscaler_mode=self.options.autoscaler_mode,
         )
 
 
@@ -230,6 +238,12 @@ def _config_text(options: LaunchOptions) -> str:
 def _provider_settings(options: LaunchOptions) -> autoscaler_files.ProviderSettings:
     folder = Path(options.config).parent if options.config else Path()
     return autoscaler_files.load(_config_text(options), folder, AutoscalerFiles())
+
+
+def _autoscaler_config(options: LaunchOptions) -> AutoscalerConfig:
+    """The options of the autoscalers: the file, and the flag of ``moxwell up`` over it."""
+    flags = {"mode": options.autoscaler_mode} if options.autoscaler_mode else {}
+    return autoscaler_options.parse_config(_config_text(options), HOSTED, flags)
 
 
 def _settings(state: StateDir) -> ManagerSettings:

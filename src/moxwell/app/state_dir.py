@@ -51,6 +51,7 @@ class InstanceInfo(msgspec.Struct, frozen=True, kw_only=True):
     config: str = ""
     world: str = ""
     control_plane_binaries: str = ""  # as in LaunchOptions
+    autoscaler_mode: str = ""
 
 
 class StateDir:

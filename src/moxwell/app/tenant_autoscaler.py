@@ -10,10 +10,14 @@ from typing import Any
 
 from moxwell.api import registry
 from moxwell.api.cozystack import Kubernetes
+from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.kinds import Resource
+from moxwell.app.decision_workers import DecisionWorkers
 from moxwell.app.embedded_api import CRDS
+from moxwell.app.tenant_quota import TenantQuota
 from moxwell.clock import Clock
 from moxwell.controllers.karpenter.default_pool import default_objects, node_limit
+from moxwell.controllers.karpenter.options import AutoscalerConfig, AutoscalerOptions
 from moxwell.controllers.karpenter.provisioning.controller import Provisioner
 from moxwell.controllers.karpenter.proxmox.catalogue import CatalogueSettings
 from moxwell.controllers.karpenter.proxmox.scope import MachineDefaults
@@ -32,6 +36,7 @@ from moxwell.runtime.manager import Runtime
 INSTALL = "karpenter.install"
 CHECK_SECONDS = 60.0
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
+HOSTED = AutoscalerOptions(max_batch_pods=5_000)  # the defaults of tenants, which share a process
 DONE = "moxwell-default-node-pool"  # the ConfigMap that records the creation
 
 
@@ -43,16 +48,22 @@ class TenantAutoscaler:
         side: ManagementSide,
         clock: Clock,
         defaults: Callable[[], Defaults],
-        settings: AutoscalerSettings | None = None,
+        config: AutoscalerConfig | None = None,
+        workers: DecisionWorkers | None = None,
         catalogue: CatalogueSettings | None = None,
     ) -> None:
-        """``defaults`` are those of tenant clusters, ``catalogue`` the sizes they are offered."""
+        """
+        ``defaults`` are those of tenant clusters, ``catalogue`` the sizes they are offered;
+        ``workers`` compute all decisions.
+        """
         self._side, self._clock, self._defaults = side, clock, defaults
-        self._settings, self._catalogue = settings, catalogue
+        self._config, self._workers = config or AutoscalerConfig(HOSTED), workers
+        self._catalogue = catalogue
         self._provisioners: dict[Key, Provisioner] = {}
         caches = side.runtime.manager.caches
         self._apps: Cache[Kubernetes] = caches.of(Kubernetes)
         self._namespaces: Cache[Any] = caches.of(NAMESPACES)
+        self._quota = TenantQuota(self._namespaces, caches.of(ProxmoxMachine))
 
     def add(self, tenant: Runtime, cluster: Key) -> None:
         """Add the provider, the autoscaler and the installation of the CRDs."""
@@ -63,7 +74,14 @@ class TenantAutoscaler:
             defaults=lambda: self.machine_defaults(cluster),
             settings=self._catalogue,
         )
-        running = add_autoscaler(tenant, self._clock, provider, self._settings)
+        running = add_autoscaler(
+            tenant,
+            self._clock,
+            provider,
+            AutoscalerSettings.of(self._config.of(str(cluster))),
+            decisions=self._workers.of(cluster) if self._workers is not None else None,
+            quota=lambda view: self._quota.left(cluster, view),
+        )
         self._provisioners[cluster] = running.provisioner
         tenant.manager.on_exit(lambda: self._forget(cluster, running.provisioner))
         tenant.manager.add_loop(INSTALL, lambda: self._install(tenant.kube, cluster), shard="")

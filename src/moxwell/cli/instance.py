@@ -68,6 +68,14 @@ class UpFlags:
             "=no disables it.",
         ),
     ] = ""
+    autoscaler_mode: Annotated[
+        str,
+        typer.Option(
+            "--autoscaler-mode",
+            help="How the autoscalers of tenants decide: optimise (cheaper, the default) or exact "
+            "(as Karpenter).",
+        ),
+    ] = ""
     demo: Annotated[
         bool, typer.Option("--demo/--no-demo", help="Create the demo cluster in the lab.")
     ] = True
@@ -94,6 +102,7 @@ class UpFlags:
             control_plane_binaries=(
                 binaries if binaries in BINARIES_KEYWORDS else str(Path(binaries).resolve())
             ),
+            autoscaler_mode=self.autoscaler_mode,
         )
 
 

@@ -81,6 +81,58 @@ class OperatorFlags:
             help="The lowest VMID of nodes. Default: as the ProxmoxCluster says.",
         ),
     ] = 0
+    autoscaler_mode: Annotated[
+        str,
+        typer.Option(
+            "--autoscaler-mode",
+            envvar="AUTOSCALER_MODE",
+            help="How karpenter decides: optimise (cheaper, the default) or exact (as Karpenter).",
+        ),
+    ] = ""
+    preference_policy: Annotated[
+        str,
+        typer.Option(
+            "--preference-policy", envvar="PREFERENCE_POLICY", help="Respect (default) or Ignore."
+        ),
+    ] = ""
+    min_values_policy: Annotated[
+        str,
+        typer.Option(
+            "--min-values-policy", envvar="MIN_VALUES_POLICY", help="Strict (default), BestEffort."
+        ),
+    ] = ""
+    batch_max_duration: Annotated[
+        str,
+        typer.Option(
+            "--batch-max-duration",
+            envvar="BATCH_MAX_DURATION",
+            help="How long pods are collected at most before karpenter decides. Default: 10s.",
+        ),
+    ] = ""
+    batch_idle_duration: Annotated[
+        str,
+        typer.Option(
+            "--batch-idle-duration",
+            envvar="BATCH_IDLE_DURATION",
+            help="How long no new pod may come until karpenter decides. Default: 1s.",
+        ),
+    ] = ""
+    max_batch_pods: Annotated[
+        str,
+        typer.Option(
+            "--max-batch-pods",
+            envvar="MAX_BATCH_PODS",
+            help="How many pods karpenter decides about at a time. Default: 0, any number.",
+        ),
+    ] = ""
+    feature_gates: Annotated[
+        str,
+        typer.Option(
+            "--feature-gates",
+            envvar="FEATURE_GATES",
+            help="Karpenter's gates, such as NodeRepair=true,SpotToSpotConsolidation=true.",
+        ),
+    ] = ""
     kubeconfig: Annotated[
         str, typer.Option("--kubeconfig", help="Kubeconfig file. Default: the pod's own account.")
     ] = ""
@@ -198,12 +250,13 @@ def _options(flags: OperatorFlags) -> "OperatorOptions":
         settings=_settings(flags, only_cloud=only_cloud),
         controllers=names,
         scaled_cluster=flags.scaled_cluster,
-        autoscaler=AutoscalerFiles(
+        provider_files=AutoscalerFiles(
             instance_types_file=flags.instance_types_file,
             node_setting_file=flags.node_setting_file,
             node_policy=flags.node_policy,
             proxmox_vmid=flags.proxmox_vmid,
         ),
+        autoscaler=_autoscaler(flags),
         kubeconfig=flags.kubeconfig,
         context=flags.context,
         dry_run=flags.dry_run,
@@ -246,6 +299,20 @@ def _lease_times(flags: OperatorFlags) -> "LeaseTimes":
     )
     times.check()
     return times
+
+
+def _autoscaler(flags: OperatorFlags) -> dict[str, str]:
+    """The flags of the autoscaler that were given, under the names of the configuration file."""
+    given = {
+        "mode": flags.autoscaler_mode,
+        "preferencePolicy": flags.preference_policy,
+        "minValuesPolicy": flags.min_values_policy,
+        "batchMaxDuration": flags.batch_max_duration,
+        "batchIdleDuration": flags.batch_idle_duration,
+        "maxBatchPods": flags.max_batch_pods,
+        "featureGates": flags.feature_gates,
+    }
+    return {name: value for name, value in given.items() if value}
 
 
 def _split(text: str) -> tuple[str, ...]:

@@ -31,6 +31,8 @@ from moxwell.testing.reconcile import SETTINGS, EffectCounter
 
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+LEASE_SPACE = "kube-node-lease"
 Json = dict[str, Any]
 
 
@@ -74,6 +76,28 @@ async def nodes(world: ClaimWorld) -> list[Json]:
     return list((await world.kube.list(NODES)).items)
 
 
+async def renew_leases(world: ClaimWorld) -> None:
+    """Renew the leases of nodes whose machines run, every ten seconds, as kubelets do."""
+    while True:
+        await world.clock.sleep(10.0)
+        now = world.clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        running = {m.claim for m in await world.provider.instances()}
+        for node in await nodes(world):
+            name = node["metadata"]["name"]
+            if name in running:
+                await _renew(world, name, now)
+
+
+async def _renew(world: ClaimWorld, name: str, now: str) -> None:
+    spec = {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": now}
+    try:
+        await world.kube.merge(LEASES, name, {"spec": spec}, LEASE_SPACE)
+    except NotFound:
+        meta = {"name": name, "namespace": LEASE_SPACE}
+        body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta}
+        await world.kube.create(body | {"spec": spec}, LEASES)
+
+
 async def run_pods(world: ClaimWorld) -> None:
     """Let bound pods run, once a second, as kubelets do."""
     while True:
@@ -104,6 +128,7 @@ def autoscaler_program(
     add_autoscaler(runtime, world.clock, world.provider, settings)
     runtime.manager.add_loop("test.kubelets", world.kubelets)
     runtime.manager.add_loop("test.pods", lambda: run_pods(world))
+    runtime.manager.add_loop("test.leases", lambda: renew_leases(world))
     return runtime.manager
 
 

@@ -44,6 +44,13 @@ class ClaimMetrics:
             registry=registry,
             buckets=_SECONDS,
         )
+        self._instance_termination = Histogram(
+            "karpenter_nodeclaims_instance_termination_duration_seconds",
+            "Duration of terminations of machines",
+            (pool,),
+            registry=registry,
+            buckets=_SECONDS,
+        )
 
     def _add_nodes(self, registry: CollectorRegistry) -> None:
         pool = "nodepool"
@@ -80,6 +87,10 @@ class ClaimMetrics:
         pool = labels.get(NODE_POOL, "")
         self._terminated.labels(pool, _capacity(labels), labels.get(ZONE, "")).inc()
         self._termination.labels(pool).observe(seconds)
+
+    def instance_terminated(self, labels: Mapping[str, str], seconds: float) -> None:
+        """The machine of a node claim is gone, so long after its termination began."""
+        self._instance_termination.labels(labels.get(NODE_POOL, "")).observe(max(0.0, seconds))
 
     def claim_unhealthy(self, condition: str, labels: Mapping[str, str], image: str) -> None:
         """A node claim was deleted because of a condition of its node."""

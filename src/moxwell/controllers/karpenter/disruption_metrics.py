@@ -32,6 +32,7 @@ class DisruptionMetrics:
             registry=registry,
         )
         self._add_observations(registry)
+        self._add_consolidation(registry)
 
     def _add_observations(self, registry: CollectorRegistry) -> None:
         self._rejected = Counter(
@@ -60,6 +61,36 @@ class DisruptionMetrics:
             registry=registry,
         )
 
+    def _add_consolidation(self, registry: CollectorRegistry) -> None:
+        self._consuming = Gauge(
+            "karpenter_nodepools_nodes_consuming_budgets",
+            "Nodes of a pool that use its disruption budgets up",
+            ("nodepool", "reason"),
+            registry=registry,
+        )
+        self._timeouts = Counter(
+            "karpenter_voluntary_disruption_consolidation_timeouts",
+            "Decisions about consolidation that took too long",
+            ("consolidation_type",),
+            registry=registry,
+        )
+        for kind in ("multi", "single"):
+            self._timeouts.labels(kind)
+        how = ("decision", "nodepool", "policy")
+        self._moves = Counter(
+            "karpenter_consolidation_moves",
+            "Moves that the policy Balanced judged",
+            how,
+            registry=registry,
+        )
+        self._scores = Histogram(
+            "karpenter_consolidation_score",
+            "Scores of moves of the policy Balanced",
+            how,
+            registry=registry,
+            buckets=(0.1, 0.25, 0.33, 0.5, 1.0, 2.0, 5.0, 10.0),
+        )
+
     def command_started(
         self, pools: Iterable[str], decision: str, reason: str, consolidation_type: str
     ) -> None:
@@ -81,8 +112,27 @@ class DisruptionMetrics:
         """A decision took this long; the labels are empty if nothing was to be done."""
         self._duration.labels(reason.lower(), consolidation_type).observe(seconds)
 
-    def observed(self, eligible: Mapping[str, int], allowed: Mapping[tuple[str, str], int]) -> None:
-        """The eligible nodes by reason, and what budgets allow by pool and reason."""
+    def timed_out(self, consolidation_type: str) -> None:
+        """A decision about consolidation took too long and was ended."""
+        self._timeouts.labels(consolidation_type).inc()
+
+    def scored(self, moves: Iterable[tuple[str, str, float, bool]]) -> None:
+        """Moves that the policy of their pool judged: pool, policy, score, whether approved."""
+        for pool, policy, score, approved in moves:
+            labels = ("approved" if approved else "rejected", pool, policy)
+            self._moves.labels(*labels).inc()
+            self._scores.labels(*labels).observe(score)
+
+    def observed(
+        self,
+        eligible: Mapping[str, int],
+        allowed: Mapping[tuple[str, str], int],
+        consuming: Mapping[str, int],
+    ) -> None:
+        """The eligible nodes by reason, what budgets allow, and the nodes that use them up."""
+        for pool, nodes in consuming.items():
+            for reason in eligible:
+                self._consuming.labels(pool, reason).set(nodes)
         for reason, nodes in eligible.items():
             self._eligible.labels(reason.lower()).set(nodes)
         for (pool, reason), nodes in allowed.items():

@@ -6,6 +6,8 @@ from moxwell.api.core.nodes import Node
 from moxwell.api.karpenter.nodeclaims import NodeClaim
 from moxwell.api.karpenter.nodepools import NodePool
 from moxwell.controllers.karpenter.claim.setup import ClaimControllers
+from moxwell.controllers.karpenter.decisions import DecisionRunner, InlineDecisions
+from moxwell.controllers.karpenter.disruption.command_record import record_of
 from moxwell.controllers.karpenter.disruption.controller import DisruptionSettings
 from moxwell.controllers.karpenter.disruption.setup import add_disruption
 from moxwell.controllers.karpenter.names import COMMAND, HASH, HASH_VERSION, REPLACES
@@ -30,11 +32,13 @@ SMALL, LARGE = "t1.2VCPU-4GB", "t1.8VCPU-16GB"
 EXACT = DisruptionSettings(optimise=False)
 
 
-def disrupting(settings: DisruptionSettings | None = None) -> Extend:
+def disrupting(
+    settings: DisruptionSettings | None = None, decisions: DecisionRunner | None = None
+) -> Extend:
     def extend(runtime: Runtime, world: ClaimWorld, claims: ClaimControllers) -> None:
         state = ClusterState(ScaledCluster(runtime.manager.caches), world.provider, world.clock)
         created = ProvisioningMetrics(runtime.metrics.registry)
-        add_disruption(runtime, world.clock, state, claims, created, settings)
+        add_disruption(runtime, world.clock, state, claims, created, settings, decisions)
 
     return extend
 
@@ -228,6 +232,52 @@ def test_a_budget_of_one_disrupts_one_node_at_a_time() -> None:
     run_virtual(story())
 
 
+def test_several_commands_wait_for_replacements_within_the_budget() -> None:
+    async def story() -> None:
+        async with claim_world(extend=disrupting()) as w:
+            await add_pool(w, consolidateAfter="Never", budgets=[{"nodes": "2"}])
+            nodes = ("c-1", "c-2", "c-3")
+            for name in nodes:
+                await add_node(w, name)
+                await add_pod(w, f"web-{name}", name)
+            w.provider.held = True  # no replacement is launched
+            await w.kube.merge(NodePool, "default", {"metadata": {"annotations": {HASH: "b"}}})
+
+            async def commands() -> set[str]:
+                found = (await w.kube.list(NodeClaim)).items
+                return {str(record_of(c)) for c in found if record_of(c) is not None}
+
+            async def two() -> bool:
+                return len(await commands()) == 2
+
+            await w.until(two)
+            await w.clock.sleep(120)
+            assert len(await commands()) == 2  # the third waits for the budget
+            assert len(await names(w)) == 5
+            w.provider.held = False
+            w.provider.release()
+            for name in nodes:
+                await w.until_gone(NodeClaim, name)
+            assert len(await names(w)) == 2  # no controller makes the evicted pods again
+
+    run_virtual(story())
+
+
+def test_a_node_that_cannot_be_consolidated_says_why() -> None:
+    async def story() -> None:
+        async with claim_world(extend=disrupting()) as w:
+            await add_pool(w)
+            await add_node(w, "c-1")
+            await add_pod(w, "web", "c-1")
+            await w.until(lambda: w.has_event("Unconsolidatable", "replace with a cheaper node"))
+            await w.kube.merge(
+                NodePool, "default", {"spec": {"disruption": {"consolidationPolicy": "WhenEmpty"}}}
+            )
+            await w.until(lambda: w.has_event("Unconsolidatable", "policy WhenEmpty"))
+
+    run_virtual(story())
+
+
 def test_two_half_empty_nodes_become_one() -> None:
     async def story(settings: DisruptionSettings) -> None:
         async with claim_world(extend=disrupting(settings)) as w:
@@ -285,8 +335,8 @@ class NodeIsReplaced:
         return await start_claim_world()
 
     def program(self, world: ClaimWorld, wires: EffectCounter) -> Manager:
-        unthreaded = DisruptionSettings(optimise=False, threaded=False)
-        return claim_program(world, wires, extend=disrupting(unthreaded))
+        unthreaded = DisruptionSettings(optimise=False)
+        return claim_program(world, wires, extend=disrupting(unthreaded, InlineDecisions()))
 
     async def act(self, world: ClaimWorld) -> None:
         await add_pool(world)

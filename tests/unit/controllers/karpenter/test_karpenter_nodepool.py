@@ -181,10 +181,10 @@ def test_two_failed_registrations_of_four_are_unhealthy() -> None:
     registered = claim(
         "c", conditions=[{"type": t, "status": "True"} for t in ("Launched", "Registered")]
     )
-    assert health.observe("default", 1) is None
+    assert health.observe("default", (1, 1)) is None
     health.claim_changed(launched, registered, False)
-    assert health.observe("default", 1) is True
+    assert health.observe("default", (1, 1)) is True
     for _ in range(2):
         health.claim_changed(launched, None, False)
-    assert health.observe("default", 1) is False
-    assert health.observe("default", 2) is None
+    assert health.observe("default", (1, 1)) is False
+    assert health.observe("default", (1, 2)) is None

@@ -9,9 +9,9 @@ import pytest
 from moxwell.api.karpenter.nodeclaims import NodeClaim
 from moxwell.api.kinds import as_dict
 from moxwell.controllers.karpenter.claim_template import claim_name, pool_hash
+from moxwell.controllers.karpenter.options import PackingMode
 from moxwell.controllers.karpenter.provisioning.batcher import Batcher
 from moxwell.controllers.karpenter.provisioning.plan import (
-    PackingMode,
     ProvisioningPlan,
     explain,
     plan_provisioning,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from moxwell.api.core.nodes import Node
-from moxwell.api.karpenter.nodeclaims import NodeClaim
+from moxwell.api.karpenter.nodeclaims import INSTANCE_TERMINATING, NodeClaim
 from moxwell.controllers.karpenter.claim.deletion import plan_deletion
 from moxwell.controllers.karpenter.claim.describe import ClaimLifecycleStatus, describe_claim
 from moxwell.controllers.karpenter.claim.observed import ObservedNodeClaim
@@ -25,6 +25,7 @@ from moxwell.controllers.karpenter.claim.registration import (
 )
 from moxwell.controllers.karpenter.claim.see import ClaimObserver
 from moxwell.controllers.karpenter.claim_metrics import ClaimMetrics
+from moxwell.controllers.karpenter.karpenter_conditions import true_since
 from moxwell.controllers.karpenter.lookup import ClaimLookup
 from moxwell.controllers.karpenter.names import FINALIZER, TERMINATION_TIMESTAMP
 from moxwell.controllers.karpenter.provider import InstanceWriter
@@ -90,6 +91,10 @@ class NodeClaimReconciler(
         await self._provider.terminate(meta.name, meta.uid)
         if isinstance(move, EndClaim):
             self._metrics.claim_terminated(meta.labels, move.seconds)
+            if (since := true_since(move.claim, INSTANCE_TERMINATING)) is not None:
+                deleted = meta.deletion_timestamp or since
+                ending = move.seconds - (since - deleted).total_seconds()
+                self._metrics.instance_terminated(meta.labels, ending)
 
     async def _delete(self, move: DeleteClaim) -> None:
         meta = move.claim.metadata

@@ -2,22 +2,22 @@
 ``karpenter.disruption``: the loop that disrupts nodes.
 
 It is no reconciler of one kind, because one decision concerns all nodes at once. A pass continues
-the commands in progress; if there are none, it decides in a thread (the decision is pure).
+the commands in progress and then decides about the other nodes, within what budgets leave.
 """
 
-import asyncio
-from collections.abc import Callable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
 
 import structlog
 
-from moxwell.api.core.nodes import Node
 from moxwell.api.karpenter.nodeclaims import DISRUPTION_REASON, NodeClaim
-from moxwell.api.karpenter.nodepools import NodePool
 from moxwell.clock import Clock
-from moxwell.controllers.karpenter.disruption.blocked import blocked_nodes, blocked_pools
+from moxwell.controllers.karpenter.decisions import (
+    DecisionRunner,
+    DecisionTimeout,
+    ThreadDecisions,
+)
 from moxwell.controllers.karpenter.disruption.command_record import (
     CommandRecord,
     record_of,
@@ -26,7 +26,7 @@ from moxwell.controllers.karpenter.disruption.command_record import (
 from moxwell.controllers.karpenter.disruption.decide import (
     DisruptionDecided,
     confirm,
-    decide,
+    decided_round,
 )
 from moxwell.controllers.karpenter.disruption.execution import (
     CommandExecution,
@@ -35,11 +35,11 @@ from moxwell.controllers.karpenter.disruption.execution import (
 from moxwell.controllers.karpenter.disruption.plan import (
     TIMEOUT_SECONDS,
     CommandState,
-    DisruptionEvent,
     UndoCommand,
     is_tainted,
     plan_command,
 )
+from moxwell.controllers.karpenter.disruption.reports import DisruptionReports
 from moxwell.controllers.karpenter.disruption_metrics import DisruptionMetrics
 from moxwell.controllers.karpenter.karpenter_conditions import is_true
 from moxwell.controllers.karpenter.lookup import ClaimLookup
@@ -47,15 +47,10 @@ from moxwell.controllers.karpenter.state.snapshots import ClusterState, Disrupti
 from moxwell.errors import MoxwellError
 from moxwell.kube.client import Kube
 from moxwell.runtime.events import Recorder
-from moxwell.runtime.key import Key
-from moxwell.runtime.reconciler import Note
-from moxwell.scheduling.disruption.budgets import DisruptionReason, disruption_allowances
-from moxwell.scheduling.disruption.candidates import all_candidates
 from moxwell.scheduling.disruption.commands import DisruptionCommand
 from moxwell.scheduling.disruption.validation import CommandRejected
 from moxwell.scheduling.packing.cluster import SolverOptions
 
-T = TypeVar("T")
 NAME = "karpenter.disruption"
 log = structlog.get_logger(__name__)
 
@@ -72,7 +67,7 @@ class DisruptionSettings:
     validation_seconds: float = 15.0
     timeout_seconds: float = TIMEOUT_SECONDS
     retry_seconds: float = 300.0  # until nodes of a command that was undone are tried again
-    threaded: bool = True  # False: decide on the event loop, where the process forks
+    static: bool = True  # replace drifted nodes of pools with ``replicas``
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +91,17 @@ class DisruptionLoop:
         execution: CommandExecution,
         metrics: DisruptionMetrics,
         settings: DisruptionSettings | None = None,
+        decisions: DecisionRunner | None = None,
     ) -> None:
         self._kube, self._state, self._lookup, self._clock = kube, state, lookup, clock
-        self._recorder, self._execution, self._metrics = recorder, execution, metrics
+        self._execution, self._metrics = execution, metrics
+        self._reports = DisruptionReports(NAME, lookup, recorder, metrics)
         self._settings = settings or DisruptionSettings()
+        self._decisions = decisions or ThreadDecisions(0)
+        self._next = 0.0  # when the next decision is due
         self._proposed: ProposedDisruption | None = None
         self._started: dict[str, CommandRecord] = {}  # by node claim, until the cache shows it
         self._undone: dict[str, float] = {}  # by node claim, when
-        self._blocked: dict[str, str] = {}
 
     async def run(self) -> None:
         """Decide and carry out until cancelled."""
@@ -118,17 +116,20 @@ class DisruptionLoop:
 
     async def run_pass(self) -> bool:
         """One pass; True if another is due soon."""
-        if not self._state.synced:
+        if not self._state.synced or not self._state.knows_buffers:
             return True
-        if records := self._commands():
-            self._proposed = None
-            for record in records:
-                await self._continue(record)
-            return True
-        await self._clean()
+        records = self._commands()
+        for record in records:
+            await self._continue(record)
+        names = frozenset(name for r in records for name in r.candidates)
+        await self._clean(names)
         if self._proposed is not None:
-            return await self._validate(self._proposed)
-        return await self._decide()
+            return await self._validate(self._proposed, names) or bool(records)
+        if self._clock.monotonic() < self._next:
+            return bool(records)
+        found = await self._decide(names)
+        self._next = self._clock.monotonic() + (0.0 if found else self._settings.interval_seconds)
+        return found or bool(records)
 
     # ---- commands in progress
 
@@ -160,10 +161,10 @@ class DisruptionLoop:
         replacements = {n: await self._kube.find(NodeClaim, n) for n in record.replacements}
         return CommandState(record, own, nodes, replacements, self._clock.now())
 
-    async def _clean(self) -> None:
+    async def _clean(self, disrupted: Collection[str]) -> None:
         """Give back nodes that an interrupted command left tainted."""
         for claim in self._lookup.claims.list():
-            if claim.metadata.deletion_timestamp is not None:
+            if claim.metadata.deletion_timestamp is not None or claim.metadata.name in disrupted:
                 continue
             for node in self._lookup.nodes_of(claim.status.provider_id):
                 if is_tainted(node) and node.metadata.deletion_timestamp is None:
@@ -173,49 +174,58 @@ class DisruptionLoop:
 
     # ---- decisions
 
-    async def _decide(self) -> bool:
-        view = await self._view()
+    async def _decide(self, disrupted: Collection[str]) -> bool:
+        view = await self._view(disrupted)
         given, began = self._settings, self._clock.monotonic()
-        await self._report(view)
-        found = await self._computed(
-            partial(decide, view.snapshot, given.options, optimise=given.optimise)
+        self._reports.observed(view)
+        compute = partial(
+            decided_round,
+            view.snapshot,
+            given.options,
+            optimise=given.optimise,
+            static=given.static,
         )
+        try:
+            round_ = await self._decisions.run(compute, view.size)
+        except DecisionTimeout:
+            self._metrics.timed_out("multi")
+            raise
+        found = round_.decided
         seconds = self._clock.monotonic() - began
         reason, method = (found.method.reason, found.method) if found is not None else ("", "")
         self._metrics.decided(seconds, reason, method)
+        self._metrics.scored(round_.moves)
+        self._reports.unconsolidatable(view, round_.unconsolidatable)
         if found is None:
             return False
         if found.method.is_validated:
             self._proposed = ProposedDisruption(found, self._clock.monotonic())
-            self._note_candidates(view, found)
+            self._reports.proposed(view, found)
         else:
             await self._start(view, found, found.commands)
         return True
 
-    async def _validate(self, proposed: ProposedDisruption) -> bool:
+    async def _validate(self, proposed: ProposedDisruption, disrupted: Collection[str]) -> bool:
         if self._clock.monotonic() - proposed.since < self._settings.validation_seconds:
             return True
         self._proposed = None
-        view, given = await self._view(), proposed.decided
-        result = await self._computed(
-            partial(confirm, view.snapshot, given, self._settings.options)
-        )
+        view, given = await self._view(disrupted), proposed.decided
+        compute = partial(confirm, view.snapshot, given, self._settings.options)
+        result = await self._decisions.run(compute, view.size)
         if isinstance(result, CommandRejected):
-            self._metrics.rejected(given.method, len(given.commands[0].candidates))
-            text = f"Consolidation rejected: {result.message}"
-            self._note_nodes(view, given.commands[0], Note(DisruptionEvent.REJECTED, text))
+            self._reports.rejected(view, given, result)
             return False
         await self._start(view, given, (result,))
         return True
 
-    async def _computed(self, compute: Callable[[], T]) -> T:
-        """The result of a pure function that may take seconds."""
-        return await asyncio.to_thread(compute) if self._settings.threaded else compute()
-
-    async def _view(self) -> DisruptionView:
+    async def _view(self, disrupted: Collection[str]) -> DisruptionView:
+        """The cluster; nodes that a command disrupts count as leaving, undone ones stay."""
         given, now = self._settings, self._clock.monotonic()
         self._undone = {n: t for n, t in self._undone.items() if now - t < given.retry_seconds}
-        return await self._state.disruption(tuple(self._undone), spot_to_spot=given.spot_to_spot)
+        held = (*self._undone, *disrupted)
+        return await self._state.disruption(
+            held, leaving=disrupted, spot_to_spot=given.spot_to_spot
+        )
 
     async def _start(
         self,
@@ -224,7 +234,7 @@ class DisruptionLoop:
         commands: tuple[DisruptionCommand, ...],
     ) -> None:
         for command in commands:
-            claims = tuple(_claim(view, c.name) for c in command.candidates)
+            claims = tuple(view.claim(c.name) for c in command.candidates)
             if None in claims:
                 continue  # the snapshot has it from a cache that changed since
             kept = tuple(c for c in claims if c is not None)
@@ -243,56 +253,6 @@ class DisruptionLoop:
             await self._execution.start(new)
             for made in new.replacements:
                 self._state.remember(made)
-
-    # ---- what users see
-
-    async def _report(self, view: DisruptionView) -> None:
-        """Events of what newly blocks disruption, and the gauges."""
-        snapshot = view.snapshot
-        allowed = {
-            (pool, str(reason)): nodes
-            for reason in DisruptionReason
-            for pool, nodes in disruption_allowances(snapshot, reason).items()
-        }
-        eligible = len(all_candidates(snapshot))
-        self._metrics.observed({str(r): eligible for r in DisruptionReason}, allowed)
-        nodes, pools = blocked_nodes(snapshot), blocked_pools(snapshot)
-        for name, text in nodes.items():
-            claim = _claim(view, name)
-            if claim is not None and self._blocked.get(f"node/{name}") != text:
-                self._note(NodeClaim, claim, Note(DisruptionEvent.BLOCKED, text))
-        for name, text in pools.items():
-            pool = view.pools.get(name)
-            if pool is not None and self._blocked.get(f"pool/{name}") != text:
-                self._note(NodePool, pool, Note(DisruptionEvent.BLOCKED, text))
-        self._blocked = {f"node/{n}": t for n, t in nodes.items()}
-        self._blocked |= {f"pool/{n}": t for n, t in pools.items()}
-
-    def _note_candidates(self, view: DisruptionView, found: DisruptionDecided) -> None:
-        command = found.commands[0]
-        names = ", ".join(c.name for c in command.candidates)
-        text = (
-            f"Consolidation candidate: {command.decision} {names} "
-            f"({found.method.reason}, savings: {command.savings:.4f})"
-        )
-        self._note_nodes(view, command, Note(DisruptionEvent.CANDIDATE, text))
-
-    def _note_nodes(self, view: DisruptionView, command: DisruptionCommand, note: Note) -> None:
-        for each in command.candidates:
-            claim = _claim(view, each.name)
-            if claim is None:
-                continue
-            self._note(NodeClaim, claim, note)
-            node = self._lookup.nodes.find(Key("", claim.status.node_name))
-            if node is not None:
-                self._note(Node, node, note)
-
-    def _note(self, kind: Any, obj: Any, note: Note) -> None:
-        self._recorder.note(NAME, kind, obj, note)
-
-
-def _claim(view: DisruptionView, name: str) -> NodeClaim | None:
-    return view.claim(name)
 
 
 def _is_of(claim: NodeClaim, record: CommandRecord) -> bool:

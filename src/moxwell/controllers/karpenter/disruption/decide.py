@@ -5,12 +5,21 @@ In ``optimise`` mode a search over all nodes takes the place of multi-node and s
 consolidation; it includes them.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
+from moxwell.scheduling.disruption.balanced import command_scores, pool_totals
 from moxwell.scheduling.disruption.budgets import DisruptionReason
-from moxwell.scheduling.disruption.candidates import all_candidates, eligible
-from moxwell.scheduling.disruption.cluster_state import DisruptionSnapshot
+from moxwell.scheduling.disruption.candidates import (
+    DisruptionBlocked,
+    all_candidates,
+    by_savings,
+    consolidation_block,
+    eligible,
+)
+from moxwell.scheduling.disruption.cluster_state import BALANCED, DisruptionSnapshot
 from moxwell.scheduling.disruption.commands import DisruptionCommand
 from moxwell.scheduling.disruption.methods import ConsolidationMethod, ConsolidationPass
 from moxwell.scheduling.disruption.validation import (
@@ -19,6 +28,8 @@ from moxwell.scheduling.disruption.validation import (
     validated,
 )
 from moxwell.scheduling.packing.cluster import SolverOptions
+
+MOST_EXPLAINED = 50  # nodes of a pass whose removal is simulated only to say why not
 
 
 class DisruptionMethod(StrEnum):
@@ -61,22 +72,89 @@ _CONSOLIDATION = {
 }
 
 
+class ConsolidationMove(NamedTuple):
+    """A move that the Balanced policy judged."""
+
+    pool: str
+    policy: str
+    score: float
+    approved: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DisruptionRound:
+    """
+    What a pass found.
+
+    If there is nothing to do, ``unconsolidatable`` says why for some nodes.
+    """
+
+    decided: DisruptionDecided | None = None
+    unconsolidatable: Mapping[str, str] = field(default_factory=dict)
+    moves: tuple[ConsolidationMove, ...] = ()
+
+
+def decided_round(
+    snapshot: DisruptionSnapshot, options: SolverOptions, *, optimise: bool, static: bool = True
+) -> DisruptionRound:
+    """The first method that has something to do, or why there is nothing to do."""
+    run = ConsolidationPass(snapshot, options)
+    for method in _methods(optimise, static):
+        if commands := _commands(run, snapshot, method):
+            found = DisruptionDecided(method, commands)
+            return DisruptionRound(found, {}, _moves(snapshot, commands))
+    reasons, moves = _unconsolidatable(run, snapshot)
+    return DisruptionRound(None, reasons, moves)
+
+
 def decide(
     snapshot: DisruptionSnapshot, options: SolverOptions, *, optimise: bool
 ) -> DisruptionDecided | None:
     """The first method that has something to do."""
-    run = ConsolidationPass(snapshot, options)
-    for method in _methods(optimise):
-        if commands := _commands(run, snapshot, method):
-            return DisruptionDecided(method, commands)
-    return None
+    return decided_round(snapshot, options, optimise=optimise).decided
 
 
-def _methods(optimise: bool) -> tuple[DisruptionMethod, ...]:
-    first = (DisruptionMethod.EMPTINESS, DisruptionMethod.STATIC_DRIFT, DisruptionMethod.DRIFT)
+def _methods(optimise: bool, static: bool) -> tuple[DisruptionMethod, ...]:
+    drift = (DisruptionMethod.STATIC_DRIFT,) if static else ()
+    first = (DisruptionMethod.EMPTINESS, *drift, DisruptionMethod.DRIFT)
     if optimise:
         return (*first, DisruptionMethod.SEARCH)
     return (*first, DisruptionMethod.MULTI, DisruptionMethod.SINGLE)
+
+
+def _unconsolidatable(
+    run: ConsolidationPass, snapshot: DisruptionSnapshot
+) -> tuple[dict[str, str], tuple[ConsolidationMove, ...]]:
+    """Why nodes are not consolidated; the first by savings are simulated."""
+    candidates = all_candidates(snapshot)
+    waiting = {c.name for c in candidates if not c.state.consolidatable}
+    reasons = {
+        c.name: block.message
+        for c in candidates
+        if c.name not in waiting and (block := consolidation_block(c)) is not None
+    }
+    open_ = by_savings(c for c in candidates if c.name not in reasons.keys() | waiting)
+    moves: list[ConsolidationMove] = []
+    for each in open_[:MOST_EXPLAINED]:
+        found = run.consolidator.consolidate((each,))
+        if isinstance(found, DisruptionBlocked):
+            reasons[each.name] = found.message
+        elif scored := _moves(snapshot, (found,), approved=False):
+            moves += scored
+            reasons[each.name] = f"the score {scored[0].score:.2f} of policy Balanced is too low"
+    return reasons, tuple(moves)
+
+
+def _moves(
+    snapshot: DisruptionSnapshot, commands: Iterable[DisruptionCommand], *, approved: bool = True
+) -> tuple[ConsolidationMove, ...]:
+    """The moves of commands that concern pools with the policy Balanced."""
+    totals = pool_totals(snapshot, all_candidates(snapshot))
+    return tuple(
+        ConsolidationMove(pool, BALANCED, each.score, approved)
+        for command in commands
+        for pool, each in sorted(command_scores(command, totals).items())
+    )
 
 
 def _commands(
@@ -121,7 +199,7 @@ def confirm(
     if given.method is not DisruptionMethod.SEARCH:
         return validated(run.simulator, _CONSOLIDATION[given.method], command)
     again = _searched(run, snapshot)
-    if again is not None and _names(again) == _names(command):
+    if again is not None and _names(again) == _names(command) and is_launchable(again):
         return again
     return CommandRejected(ValidationFailure.CHURN, "the best command is another one by now")
 

@@ -24,6 +24,7 @@ class DisruptionEvent(StrEnum):
     BLOCKED = "DisruptionBlocked"
     CANDIDATE = "ConsolidationCandidate"
     REJECTED = "ConsolidationRejected"
+    UNCONSOLIDATABLE = "Unconsolidatable"
 
 
 @dataclass(frozen=True, slots=True)

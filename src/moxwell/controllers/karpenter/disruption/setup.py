@@ -2,6 +2,7 @@
 
 from moxwell.clock import Clock
 from moxwell.controllers.karpenter.claim.setup import ClaimControllers
+from moxwell.controllers.karpenter.decisions import DecisionRunner
 from moxwell.controllers.karpenter.disruption import controller
 from moxwell.controllers.karpenter.disruption.controller import (
     DisruptionLoop,
@@ -21,6 +22,7 @@ def add_disruption(
     claims: ClaimControllers,
     provisioning: ProvisioningMetrics,
     settings: DisruptionSettings | None = None,
+    decisions: DecisionRunner | None = None,
 ) -> DisruptionLoop:
     """Add the loop that deletes and replaces nodes."""
     manager, kube = runtime.manager, runtime.kube
@@ -29,7 +31,15 @@ def add_disruption(
         kube, clock, manager.recorder, metrics, claims.metrics, provisioning, controller.NAME
     )
     loop = DisruptionLoop(
-        kube, state, claims.lookup, clock, manager.recorder, execution, metrics, settings
+        kube,
+        state,
+        claims.lookup,
+        clock,
+        manager.recorder,
+        execution,
+        metrics,
+        settings,
+        decisions,
     )
     manager.add_loop(controller.NAME, loop.run, shard="")
     return loop

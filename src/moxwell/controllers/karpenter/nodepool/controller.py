@@ -26,6 +26,7 @@ from moxwell.controllers.karpenter.state.pools import label_rules, provisioning_
 from moxwell.errors import MoxwellError
 from moxwell.kube.client import Kube
 from moxwell.kube.reader import Reader
+from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
 from moxwell.runtime.reconciler import Note, Reconciler
 from moxwell.runtime.watches import COALESCE_SECONDS, Watch
@@ -50,8 +51,13 @@ class NodePoolReconciler(Reconciler[NodePool, ObservedPool, NodePoolMove, NodePo
         cluster: ScaledCluster,
         provider: InstanceReader,
         metrics: ProvisioningMetrics,
+        classes: Cache[ProxmoxNodeClass] | None = None,
+        *,
+        static: bool = True,
     ) -> None:
+        """``static``: pools with ``replicas`` are scaled."""
         self._kube, self._cluster, self._provider = kube, cluster, provider
+        self._classes, self._static = classes, static
         self._metrics, self._health = metrics, RegistrationHealth()
         cluster.claims.subscribe(self._health.claim_changed)
         self.watches = (
@@ -82,8 +88,16 @@ class NodePoolReconciler(Reconciler[NodePool, ObservedPool, NodePoolMove, NodePo
             claims,
             used,
             _moving_pods(joined, objects.pods),
-            self._health.observe(name, obj.metadata.generation),
+            self._health.observe(name, (obj.metadata.generation, self._class_generation(obj))),
+            self._class_generation(obj),
+            self._static,
         )
+
+    def _class_generation(self, pool: NodePool) -> int:
+        """The generation of the node class; 0 if it is not known."""
+        name = pool.spec.template.spec.node_class_ref.name
+        found = self._classes.find(Key("", name)) if self._classes is not None else None
+        return found.metadata.generation if found is not None else 0
 
     async def _types(self, pool: NodePool) -> tuple[InstanceType, ...]:
         try:

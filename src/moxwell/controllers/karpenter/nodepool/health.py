@@ -12,7 +12,7 @@ REMEMBERED, UNHEALTHY_SHARE = 4, 0.5
 
 @dataclass(slots=True)
 class _Outcomes:
-    """Outcomes of one generation of a pool; True: registered."""
+    """Outcomes of one generation of a pool and its node class; True: registered."""
 
     last: deque[bool] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
 
@@ -22,7 +22,7 @@ class RegistrationHealth:
 
     def __init__(self) -> None:
         self._pools: dict[str, _Outcomes] = {}
-        self._generations: dict[str, int] = {}
+        self._generations: dict[str, tuple[int, int]] = {}
 
     def claim_changed(self, before: Any, after: NodeClaim | None, listed: bool) -> None:
         """A handler of the cache of node claims."""
@@ -36,8 +36,8 @@ class RegistrationHealth:
         pool = claim.metadata.labels.get(NODE_POOL, "")
         self._pools.setdefault(pool, _Outcomes()).last.append(registered)
 
-    def observe(self, pool: str, generation: int) -> bool | None:
-        """Whether a pool is healthy; None if nothing is known of this generation."""
+    def observe(self, pool: str, generation: tuple[int, int]) -> bool | None:
+        """Whether a pool is healthy; None if nothing is known of these generations."""
         if self._generations.get(pool) not in (None, generation):
             self._pools.pop(pool, None)
         self._generations[pool] = generation

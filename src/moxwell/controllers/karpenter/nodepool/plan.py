@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from msgspec import field
+
 from moxwell.api.conditions import Condition, ConditionStatus
 from moxwell.api.karpenter import nodepools
 from moxwell.api.karpenter.fields import Resources
@@ -46,7 +48,7 @@ class ObservedPool:
     What a pass knows about a pool.
 
     ``used`` is the capacity of its nodes in thousandths; ``pods`` counts the pods that would move
-    if a node claim were deleted.
+    if a node claim were deleted. Without ``static`` pools with ``replicas`` are not scaled.
     """
 
     node_class: NodeClassState | None = None
@@ -55,6 +57,8 @@ class ObservedPool:
     used: Mapping[str, int] | None = None
     pods: Mapping[str, int] | None = None
     healthy: bool | None = None
+    class_generation: int = 0
+    static: bool = True
 
 
 class NodePoolCounters(Value, frozen=True, kw_only=True):
@@ -62,15 +66,20 @@ class NodePoolCounters(Value, frozen=True, kw_only=True):
 
     resources: Resources
     nodes: int
+    node_class_observed_generation: int = field(name="nodeClassObservedGeneration", default=0)
     conditions: tuple[Condition, ...]
 
 
 def plan_pool(pool: NodePool, seen: ObservedPool) -> NodePoolMove:
     """Stamp the hash first, then bring a static pool to its number of replicas."""
     writes: tuple[Write, ...] = (*_restamped(pool, seen.claims), *_stamped(pool))
-    if not writes and pool.spec.replicas is not None and is_usable(pool, seen):
+    if not writes and _is_scaled(pool, seen):
         writes = _scaled(pool, seen)
     return Writes(writes) if writes else Done(requeue_after=RECHECK_SECONDS)
+
+
+def _is_scaled(pool: NodePool, seen: ObservedPool) -> bool:
+    return seen.static and pool.spec.replicas is not None and is_usable(pool, seen)
 
 
 def _stamped(pool: NodePool) -> tuple[Write, ...]:
@@ -138,6 +147,7 @@ def describe_pool(pool: NodePool, seen: ObservedPool) -> NodePoolCounters:
     return NodePoolCounters(
         resources={n: quantity_text(n, a) for n, a in sorted(amounts.items())},
         nodes=count,
+        node_class_observed_generation=seen.class_generation,
         conditions=(valid, made, _health(seen.healthy), _ready(valid, made)),
     )
 

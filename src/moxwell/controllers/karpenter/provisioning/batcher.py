@@ -3,8 +3,7 @@
 import asyncio
 
 from moxwell.clock import Clock
-
-IDLE_SECONDS, MOST_SECONDS = 1.0, 10.0
+from moxwell.controllers.karpenter.options import IDLE_SECONDS, MOST_SECONDS
 
 
 class Batcher:

@@ -9,16 +9,24 @@ pods, so that a pass after a restart knows which pods wait for it.
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import structlog
 
 from moxwell.api.karpenter.nodeclaims import NodeClaim
+from moxwell.api.karpenter.nodepools import NodePool
 from moxwell.clock import Clock
 from moxwell.controllers.karpenter.claim_template import MIN_VALUES_RELAXED
+from moxwell.controllers.karpenter.decisions import (
+    DecisionRunner,
+    DecisionTimeout,
+    ThreadDecisions,
+)
+from moxwell.controllers.karpenter.options import IDLE_SECONDS, MOST_SECONDS, PackingMode
 from moxwell.controllers.karpenter.provisioning.batcher import Batcher
 from moxwell.controllers.karpenter.provisioning.plan import (
-    PackingMode,
+    ProvisioningEvent,
     ProvisioningPlan,
     explain,
     nominated_note,
@@ -27,8 +35,8 @@ from moxwell.controllers.karpenter.provisioning.plan import (
 from moxwell.controllers.karpenter.provisioning_metrics import ProvisioningMetrics
 from moxwell.controllers.karpenter.state.objects import PODS
 from moxwell.controllers.karpenter.state.pods import is_provisionable
-from moxwell.controllers.karpenter.state.snapshots import ClusterState
-from moxwell.errors import Missing
+from moxwell.controllers.karpenter.state.snapshots import ClusterState, ScaledClusterView
+from moxwell.errors import Missing, MoxwellError
 from moxwell.kube.client import Kube
 from moxwell.kube.errors import AlreadyExists
 from moxwell.runtime.events import Recorder
@@ -42,16 +50,17 @@ from moxwell.scheduling.well_known_labels import NODE_POOL
 NAME = "karpenter.provisioner"
 PROVISIONED = "provisioned"
 RECHECK_SECONDS = 10.0
-PODS_IN_LOOP = 50  # a decision about more pods is made in a thread
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class ProvisioningSettings:
-    """How pods are packed."""
+    """How pods are collected and packed."""
 
     mode: PackingMode = PackingMode.OPTIMISE
     options: SolverOptions = field(default_factory=SolverOptions)
+    idle_seconds: float = IDLE_SECONDS
+    most_seconds: float = MOST_SECONDS
 
 
 class Provisioner:
@@ -65,11 +74,13 @@ class Provisioner:
         recorder: Recorder,
         metrics: ProvisioningMetrics,
         settings: ProvisioningSettings | None = None,
+        decisions: DecisionRunner | None = None,
     ) -> None:
         self._kube, self._state, self._clock = kube, state, clock
         self._recorder, self._metrics = recorder, metrics
-        self._settings = settings or ProvisioningSettings()
-        self._batcher = Batcher(clock)
+        given = self._settings = settings or ProvisioningSettings()
+        self._decisions = decisions or ThreadDecisions()
+        self._batcher = Batcher(clock, idle=given.idle_seconds, most=given.most_seconds)
         state.cluster.pods.subscribe(self._pod_changed)
 
     def trigger(self, uid: str) -> None:
@@ -82,21 +93,21 @@ class Provisioner:
             group.create_task(self._recheck())
             while True:
                 await self._batcher.wait()
-                await self.run_pass()
+                try:
+                    await self.run_pass()
+                except MoxwellError as error:
+                    log.warning("provisioning failed", reason=error.reason, error=str(error))
 
     async def run_pass(self) -> ProvisioningPlan | None:
         """One scheduling pass; None while the caches are not filled."""
         if not self._state.synced or not self._state.has_work():
             return None
-        view = await self._state.view()
+        view = await self._state.view(advance=True)
         if not view.pending and not view.ignored:
+            self._record_buffers(ProvisioningPlan())
             return None
         began = self._clock.monotonic()
-        given = self._settings
-        if len(view.pending) > PODS_IN_LOOP:
-            plan = await asyncio.to_thread(plan_provisioning, view, given.mode, given.options)
-        else:
-            plan = plan_provisioning(view, given.mode, given.options)
+        plan = await self._decided(view)
         self._metrics.pass_finished(
             self._clock.monotonic() - began,
             plan.unschedulable,
@@ -104,17 +115,48 @@ class Provisioner:
             len(view.cluster.nodes),
         )
         await self._perform(plan)
+        if view.deferred:
+            self._note_deferred(view)
         return plan
+
+    async def _decided(self, view: ScaledClusterView) -> ProvisioningPlan:
+        """The plan for a view; a pass that takes too long makes the next ones smaller."""
+        given, limit = self._settings, self._state.limit
+        decide = partial(plan_provisioning, view, given.mode, given.options)
+        try:
+            plan = await self._decisions.run(decide, view.size)
+        except DecisionTimeout:
+            limit.too_long(len(view.pending))
+            self._note_pools(view, f"A pass about {len(view.pending)} pods took too long")
+            raise
+        limit.finished()
+        return plan
+
+    def _note_deferred(self, view: ScaledClusterView) -> None:
+        decided = len(view.pending)
+        text = f"{len(view.deferred)} pending pods wait: a pass decides about {decided} at a time"
+        self._note_pools(view, text)
+
+    def _note_pools(self, view: ScaledClusterView, text: str) -> None:
+        note = Note(ProvisioningEvent.BATCH_LIMITED, text, "Warning")
+        for pool in view.pools.values():
+            self._recorder.note(NAME, NodePool, pool, note)
+
+    def _record_buffers(self, plan: ProvisioningPlan) -> None:
+        if self._state.buffers is not None:
+            self._state.buffers.placed(plan.buffers, plan.buffer_nodes)
 
     async def explain(self, pod: Key) -> PodExplanation:
         """What would be decided about a pod now, and why."""
         given, view = self._settings, await self._state.view()
-        found = explain(view, pod.namespace, pod.name, given.mode, given.options)
+        asked = partial(explain, view, pod.namespace, pod.name, given.mode, given.options)
+        found = await self._decisions.run(asked, view.size)
         if found is None:
             raise Missing(f"the autoscaler knows no pod {pod} that runs or waits for a node")
         return found
 
     async def _perform(self, plan: ProvisioningPlan) -> None:
+        self._record_buffers(plan)
         self._state.nominations.nominate(plan.nominated)
         for each in plan.notes:
             self._note(each.pod, each.note)

@@ -1,15 +1,22 @@
 """Which node claims are created for pending pods, and the events of those pods. Pure."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from moxwell.api.karpenter.nodeclaims import NodeClaim
-from moxwell.api.karpenter.nodepools import NodePool
 from moxwell.controllers.karpenter.claim_template import claim_name, planned_claim
+from moxwell.controllers.karpenter.options import PackingMode
+from moxwell.controllers.karpenter.provisioning.limits import kept_claims, within_quota
 from moxwell.controllers.karpenter.state.intentions import recorded
 from moxwell.controllers.karpenter.state.snapshots import ScaledClusterView
 from moxwell.runtime.reconciler import Note
+from moxwell.scheduling.packing.buffers import (
+    BufferPlacement,
+    is_virtual,
+    nodes_with_buffers,
+    placements,
+)
 from moxwell.scheduling.packing.cluster import SolverOptions
 from moxwell.scheduling.packing.explain import PodExplanation, explain_pod, nearest_type
 from moxwell.scheduling.packing.failures import NoInstanceType, PodFailure
@@ -17,21 +24,14 @@ from moxwell.scheduling.packing.optimise import optimised
 from moxwell.scheduling.packing.pods import PodDemand
 from moxwell.scheduling.packing.results import PlannedClaim, SchedulingResult
 from moxwell.scheduling.packing.solver import Solver
-from moxwell.scheduling.resource_lists import MILLI, NODES, offered
-
-
-class PackingMode(StrEnum):
-    """``exact`` decides as Karpenter does; ``optimise`` never costs more and often less."""
-
-    EXACT = "exact"
-    OPTIMISE = "optimise"
 
 
 class ProvisioningEvent(StrEnum):
-    """Events of pods, with Karpenter's names."""
+    """Events of pods, with Karpenter's names, and one of node pools."""
 
     NOMINATED = "Nominated"
     FAILED_SCHEDULING = "FailedScheduling"
+    BATCH_LIMITED = "BatchLimited"  # of node pools: more pods wait than a pass decides about
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +48,26 @@ class ProvisioningPlan:
     What one pass does.
 
     ``claims`` are created in order, each with the pods that it is for. ``nominated`` are
-    existing nodes that pods are expected on.
+    existing nodes that pods are expected on. ``buffers`` says where the virtual pods of each buffer
+    are, ``buffer_nodes`` are the existing nodes that have some.
     """
 
     claims: tuple[tuple[NodeClaim, tuple[PodDemand, ...]], ...] = ()
     nominated: frozenset[str] = frozenset()
     notes: tuple[PodNote, ...] = ()
     unschedulable: int = 0
+    buffers: Mapping[str, BufferPlacement] = field(default_factory=dict)
+    buffer_nodes: frozenset[str] = frozenset()
+
+
+def real(pods: Iterable[PodDemand]) -> tuple[PodDemand, ...]:
+    """The pods that exist, without the virtual ones of buffers."""
+    return tuple(p for p in pods if not is_virtual(p))
 
 
 def solve(view: ScaledClusterView, mode: PackingMode, options: SolverOptions) -> SchedulingResult:
     """The packing of the pending pods."""
-    solver = Solver(view.cluster, options)
+    solver = Solver(within_quota(view).cluster, options)
     if mode is PackingMode.OPTIMISE:
         return optimised(solver, view.pending)
     return solver.solve(view.pending)
@@ -73,23 +81,25 @@ def plan_provisioning(
     if not view.pending:
         return ProvisioningPlan(notes=ignored)
     if not view.cluster.pools:
-        waiting = [p for p in view.pending if not p.node_name]
+        waiting = [p for p in real(view.pending) if not p.node_name]
         return ProvisioningPlan(
             notes=(*ignored, *(_failed(p, "no node pool is ready") for p in waiting)),
             unschedulable=len(waiting),
+            buffers=placements(view.pending, SchedulingResult()),
         )
     result = solve(view, mode, options or SolverOptions())
-    kept, dropped = _within_node_limits(result.claims, view)
-    made = tuple((_node_claim(view, c), c.pods) for c in kept)
+    kept, dropped = kept_claims(result.claims, view)
+    made = tuple((_node_claim(view, c), real(c.pods)) for c in kept)
     notes = [*ignored, *_nominations(result), *_failures(view, result)]
-    for plan in dropped:
-        text = f"node pool {plan.pool} has as many nodes as its limits allow"
-        notes += [_failed(p, text) for p in plan.pods]
+    for each in dropped:
+        notes += [_failed(p, each.why) for p in real(each.claim.pods)]
     return ProvisioningPlan(
         made,
-        frozenset(name for name, pods in result.existing.items() if pods),
+        frozenset(name for name, pods in result.existing.items() if real(pods)),
         tuple(notes),
         sum(not f.is_deferred for f in result.failures.values()),
+        placements(view.pending, replace(result, claims=tuple(kept))),
+        nodes_with_buffers(result),
     )
 
 
@@ -104,6 +114,9 @@ def explain(
     pod = next((p for p in view.pending if p.key == key), None)
     if pod is not None:
         return explain_pod(pod, solve(view, mode, options))
+    if key in view.deferred:
+        most = len(view.pending)
+        return PodExplanation(f"{key} waits: a pass decides about {most} pods at a time.")
     placed = next((p for p in view.cluster.pods if p.key == key), None)
     if placed is None:
         return None
@@ -123,33 +136,6 @@ def _node_claim(view: ScaledClusterView, plan: PlannedClaim) -> NodeClaim:
     return planned_claim(pool, plan, claim_name(plan.pool, uids, earlier, (pool.metadata.uid,)))
 
 
-def _within_node_limits(
-    claims: Iterable[PlannedClaim], view: ScaledClusterView
-) -> tuple[list[PlannedClaim], list[PlannedClaim]]:
-    """The claims that keep to the limits on the number of nodes, and the others."""
-    left = {name: nodes_left(p, view) for name, p in view.pools.items()}
-    kept: list[PlannedClaim] = []
-    dropped: list[PlannedClaim] = []
-    for claim in claims:
-        room = left.get(claim.pool)
-        if room is not None and room <= 0:
-            dropped.append(claim)
-            continue
-        kept.append(claim)
-        if room is not None:
-            left[claim.pool] = room - 1
-    return kept, dropped
-
-
-def nodes_left(pool: NodePool, view: ScaledClusterView) -> int | None:
-    """How many nodes a pool may still create; None without a limit."""
-    limit = offered(pool.spec.limits).get(NODES)
-    if limit is None:
-        return None
-    name = pool.metadata.name
-    return limit // MILLI - sum(n.pool == name and not n.deleting for n in view.cluster.nodes)
-
-
 def nominated_note(claim: str) -> Note:
     """The event of a pod that a node claim was created for."""
     return Note(ProvisioningEvent.NOMINATED, f"Pod should schedule on: nodeclaim/{claim}")
@@ -159,16 +145,16 @@ def _nominations(result: SchedulingResult) -> list[PodNote]:
     return [
         PodNote(pod, Note(ProvisioningEvent.NOMINATED, f"Pod should schedule on: node/{name}"))
         for name, pods in result.existing.items()
-        for pod in pods
+        for pod in real(pods)
     ]
 
 
 def _failures(view: ScaledClusterView, result: SchedulingResult) -> list[PodNote]:
-    pods: Mapping[str, PodDemand] = {p.uid: p for p in view.pending}
+    pods: Mapping[str, PodDemand] = {p.uid: p for p in real(view.pending)}
     return [
         _failed(pods[uid], failure_text(failure))
         for uid, failure in result.failures.items()
-        if not failure.is_deferred
+        if uid in pods and not failure.is_deferred
     ]
 
 

@@ -188,7 +188,12 @@ def _volume_limits(csi_node: Json | None) -> tuple[tuple[str, int], ...]:
 
 
 def disruption_node(
-    given: JoinedNode, node: ClusterNode, *, nominated: bool, in_progress: bool
+    given: JoinedNode,
+    node: ClusterNode,
+    *,
+    nominated: bool,
+    in_progress: bool,
+    has_buffer: bool = False,
 ) -> DisruptionNode:
     """A node with what disruption needs to know; nodes of others are no candidates."""
     base = DisruptionNode(
@@ -199,6 +204,7 @@ def disruption_node(
         consolidatable=False,
         nominated=nominated,
         in_progress=in_progress,
+        has_buffer=has_buffer,
     )
     return base if given.claim is None else _of_claim(base, given.claim)
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from moxwell.api.karpenter.capacity import CapacityBuffer, NodeOverlay
 from moxwell.api.karpenter.nodeclaims import NodeClaim
 from moxwell.api.karpenter.nodepools import NodePool
 from moxwell.api.kinds import Resource
@@ -44,6 +45,8 @@ class ScaledCluster:
     def __init__(self, caches: Caches) -> None:
         self.pools: Cache[NodePool] = caches.of(NodePool, optional=True)
         self.claims: Cache[NodeClaim] = caches.of(NodeClaim, optional=True)
+        self.overlays: Cache[NodeOverlay] = caches.of(NodeOverlay, optional=True)
+        self.buffers: Cache[CapacityBuffer] = caches.of(CapacityBuffer, optional=True)
         self.nodes: Cache[Any] = caches.of(NODES)
         self.pods: Cache[Any] = caches.of(PODS)
         self._others: dict[Resource, Cache[Any]] = {
@@ -62,7 +65,8 @@ class ScaledCluster:
     @property
     def synced(self) -> bool:
         """Whether every cache has been filled."""
-        own: tuple[Cache[Any], ...] = (self.pools, self.claims, self.nodes, self.pods)
+        kinds: tuple[Cache[Any], ...] = (self.pools, self.claims, self.overlays, self.buffers)
+        own: tuple[Cache[Any], ...] = (*kinds, self.nodes, self.pods)
         return all(c.synced for c in (*own, *self._others.values()))
 
     def objects(self) -> ClusterObjects:

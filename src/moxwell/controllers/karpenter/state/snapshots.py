@@ -5,7 +5,7 @@ Instance types that the provider cannot list leave their pool out, so that one b
 stops only its own pools.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,6 +14,8 @@ import structlog
 from moxwell.api.karpenter.nodeclaims import NodeClaim
 from moxwell.api.karpenter.nodepools import NodePool
 from moxwell.clock import Clock
+from moxwell.controllers.karpenter.batch_limit import BatchLimit, uid_of
+from moxwell.controllers.karpenter.buffer_store import BufferStore
 from moxwell.controllers.karpenter.provider import InstanceReader
 from moxwell.controllers.karpenter.state.intentions import expected_on
 from moxwell.controllers.karpenter.state.nodes import (
@@ -23,7 +25,11 @@ from moxwell.controllers.karpenter.state.nodes import (
     joined_nodes,
 )
 from moxwell.controllers.karpenter.state.nominations import Nominations
-from moxwell.controllers.karpenter.state.objects import ClusterObjects, ScaledCluster
+from moxwell.controllers.karpenter.state.objects import (
+    ClusterObjects,
+    ScaledCluster,
+    key_text,
+)
 from moxwell.controllers.karpenter.state.pods import (
     ParsedPod,
     PodParser,
@@ -46,6 +52,7 @@ from moxwell.scheduling.packing.rescheduling import DisruptionLimit, currently_r
 
 log = structlog.get_logger(__name__)
 TypesByPool = Mapping[str, tuple[InstanceType, ...]]
+QuotaReader = Callable[["ScaledClusterView"], Mapping[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +60,10 @@ class ScaledClusterView:
     """
     A cluster at one moment.
 
-    ``pending`` are the pods to place, those of leaving nodes included; ``expected`` maps the UIDs
-    of pods that wait for a node claim in flight to its name. ``nodes`` maps the names of the
-    snapshot to what they stand for.
+    ``pending`` are the pods to place, those of leaving nodes and virtual ones of buffers included;
+    ``expected`` maps the UIDs of pods that wait for a node claim in flight to its name. ``nodes``
+    maps the names of the snapshot to what they stand for. ``deferred`` are the keys of pods that a
+    later pass decides about. ``quota`` is what the tenant may still use, in thousandths.
     """
 
     cluster: ClusterSnapshot
@@ -67,6 +75,15 @@ class ScaledClusterView:
     limits: tuple[DisruptionLimit, ...] = ()
     types: TypesByPool = field(default_factory=dict)
     now: float = 0.0
+    deferred: frozenset[str] = frozenset()
+    quota: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """A measure of how much work a decision is."""
+        cluster = self.cluster
+        placed = len(cluster.pods) + len(cluster.nodes)
+        return len(self.pending) * max(1, len(cluster.pools)) + placed
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +93,12 @@ class DisruptionView:
     snapshot: DisruptionSnapshot
     nodes: Mapping[str, JoinedNode]
     pools: Mapping[str, NodePool]
+
+    @property
+    def size(self) -> int:
+        """A measure of how much work a decision is."""
+        cluster = self.snapshot.cluster
+        return len(cluster.pods) + len(cluster.nodes) + len(self.snapshot.pending)
 
     def claim(self, name: str) -> NodeClaim | None:
         """The node claim of a node of the snapshot."""
@@ -92,9 +115,15 @@ class ClusterState:
         provider: InstanceReader,
         clock: Clock,
         nominations: Nominations | None = None,
+        *,
+        buffers: BufferStore | None = None,
+        limit: BatchLimit | None = None,
+        quota: QuotaReader | None = None,
     ) -> None:
         self.cluster, self.nominations = cluster, nominations or Nominations(clock)
-        self._provider, self._clock = provider, clock
+        self.limit = limit or BatchLimit()
+        self.buffers = buffers  # None: the feature is off
+        self._provider, self._clock, self._quota = provider, clock, quota
         self._parser = PodParser(label_rules())
         self._created: dict[str, NodeClaim] = {}  # created here, not yet in the cache
 
@@ -106,7 +135,13 @@ class ClusterState:
     def has_work(self) -> bool:
         """Whether a pod without a node waits, or a node leaves."""
         waits = any(map(is_provisionable, self.cluster.pods.list()))
-        return waits or any(j.deleting or j.is_disrupted for j in self._joined())
+        buffered = self.buffers is not None and len(self.cluster.buffers) > 0
+        return waits or buffered or any(j.deleting or j.is_disrupted for j in self._joined())
+
+    @property
+    def knows_buffers(self) -> bool:
+        """Whether it is known on which nodes capacity is kept free."""
+        return self.buffers is None or self.buffers.is_complete(self.cluster.buffers.keys())
 
     def _joined(self) -> tuple[JoinedNode, ...]:
         return joined_nodes(self.cluster.claims.list(), self.cluster.nodes.list())
@@ -115,20 +150,58 @@ class ClusterState:
         """Count a node claim that was just created, before the watch delivers it."""
         self._created[claim.metadata.name] = claim
 
-    async def view(self) -> ScaledClusterView:
-        """The cluster now."""
+    async def view(self, *, advance: bool = False) -> ScaledClusterView:
+        """The cluster now; ``advance`` lets the next pass decide about other pods first."""
         objects = self._objects()
         types = await self._types(objects.pools)
-        parsed = self._parser.parse(objects.pods, objects.storage)
-        return build_view(objects, parsed, types, self._clock.now().timestamp())
+        chosen, deferred = self._chosen(objects, advance)
+        parsed = self._parser.parse(chosen.pods, objects.storage)
+        now = self._clock.now().timestamp()
+        view = build_view(chosen, parsed, types, now, self._virtual(chosen, now))
+        quota = self._quota(view) if self._quota is not None else {}
+        return replace(view, deferred=deferred, quota=quota)
+
+    def _chosen(
+        self, objects: ClusterObjects, advance: bool
+    ) -> tuple[ClusterObjects, frozenset[str]]:
+        """The objects without the pending pods that are too many for a pass, and their keys."""
+        expected = expected_on(objects.claims)
+        waiting = [p for p in objects.pods if is_provisionable(p) and uid_of(p) not in expected]
+        kept = self.limit.choose(waiting, advance=advance)
+        later = {uid_of(p): key_text(p) for p in waiting if uid_of(p) not in kept}
+        if not later:
+            return objects, frozenset()
+        pods = tuple(p for p in objects.pods if uid_of(p) not in later)
+        return replace(objects, pods=pods), frozenset(later.values())
+
+    def _virtual(self, objects: ClusterObjects, now: float) -> tuple[PodDemand, ...]:
+        """The virtual pods of buffers, within what is left of the limit."""
+        if self.buffers is None:
+            return ()
+        self.buffers.keep(self.cluster.buffers.keys())
+        most = self.limit.pods
+        if not most:
+            return self.buffers.pods(now)
+        left = most - sum(map(is_provisionable, objects.pods))
+        return self.buffers.pods(now, left) if left > 0 else ()
 
     async def disruption(
-        self, in_progress: Collection[str] = (), *, spot_to_spot: bool = False
+        self,
+        in_progress: Collection[str] = (),
+        *,
+        leaving: Collection[str] = (),
+        spot_to_spot: bool = False,
     ) -> DisruptionView:
-        """The input of disruption; ``in_progress`` names node claims that a command disrupts."""
-        view = await self.view()
+        """
+        The input of disruption.
+
+        ``in_progress`` names node claims that are not disrupted now, ``leaving`` those that a
+        command disrupts already: their nodes take no pods, and the budgets count them.
+        """
+        view = with_leaving(await self.view(), leaving)
+        held = (self.buffers.nodes if self.buffers is not None else None) or frozenset()
         return disruption_view(
-            view, self.nominations.current(), in_progress, spot_to_spot=spot_to_spot
+            view, self.nominations.current(), in_progress, spot_to_spot=spot_to_spot, held=held
         )
 
     def _objects(self) -> ClusterObjects:
@@ -150,7 +223,11 @@ class ClusterState:
 
 
 def build_view(
-    objects: ClusterObjects, parsed: tuple[ParsedPod, ...], types: TypesByPool, now: float
+    objects: ClusterObjects,
+    parsed: tuple[ParsedPod, ...],
+    types: TypesByPool,
+    now: float,
+    virtual: tuple[PodDemand, ...] = (),
 ) -> ScaledClusterView:
     """A cluster from its objects. Pure."""
     joined = joined_nodes(objects.claims, objects.nodes)
@@ -174,7 +251,7 @@ def build_view(
             _namespaces(objects.namespaces),
             label_rules(),
         ),
-        (*wanted, *(p for p in moving if p.uid not in expected)),
+        (*wanted, *(p for p in moving if p.uid not in expected), *virtual),
         ignored,
         expected,
         {j.name: j for j in joined},
@@ -223,14 +300,16 @@ def disruption_view(
     in_progress: Collection[str] = (),
     *,
     spot_to_spot: bool = False,
+    held: Collection[str] = (),
 ) -> DisruptionView:
-    """The input of disruption from a view. Pure."""
+    """The input of disruption from a view; ``held`` nodes have capacity of buffers. Pure."""
     nodes = tuple(
         disruption_node(
             view.nodes[n.name],
             n,
             nominated=n.name in nominated or n.name in view.expected.values(),
             in_progress=_claim_name(view.nodes[n.name]) in in_progress,
+            has_buffer=n.name in held,
         )
         for n in view.cluster.nodes
     )
@@ -247,6 +326,29 @@ def disruption_view(
         spot_to_spot,
     )
     return DisruptionView(snapshot, view.nodes, view.pools)
+
+
+def with_leaving(view: ScaledClusterView, claims: Collection[str]) -> ScaledClusterView:
+    """
+    The view with the nodes of these node claims as being deleted. Pure.
+
+    Their pods that a replacement was created for count as placed on it, so that pods of further
+    nodes do not take its room.
+    """
+    if not claims:
+        return view
+    nodes = tuple(
+        replace(n, deleting=True) if _claim_name(view.nodes[n.name]) in claims else n
+        for n in view.cluster.nodes
+    )
+    leaving = {n.name for n in nodes if n.deleting}
+    pods = tuple(
+        replace(p, node_name=view.expected[p.uid])
+        if p.node_name in leaving and p.uid in view.expected
+        else p
+        for p in view.cluster.pods
+    )
+    return replace(view, cluster=replace(view.cluster, nodes=nodes, pods=pods))
 
 
 def _claim_name(joined: JoinedNode) -> str:

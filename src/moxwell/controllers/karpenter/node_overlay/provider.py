@@ -1,0 +1,162 @@
+"""
+A provider of machines whose instance types have the accepted overlays applied.
+
+Decisions see overlaid prices and resources. At a launch the claim is narrowed to the options that
+are cheapest by these prices, and resources that only an overlay adds are not asked of the provider:
+a device plugin registers them later.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from moxwell.api.karpenter.capacity import NodeOverlay
+from moxwell.api.karpenter.fields import NodeClaimRequirement
+from moxwell.api.karpenter.nodeclaims import NodeClaim, ResourceRequests
+from moxwell.api.karpenter.nodepools import NodePool
+from moxwell.controllers.karpenter.provider import MachineProvider, NodeClassState, NodeInstance
+from moxwell.controllers.karpenter.state.pools import label_rules
+from moxwell.errors import Busy
+from moxwell.runtime.cache import Cache
+from moxwell.runtime.key import Key
+from moxwell.scheduling.packing.instance_types import InstanceType
+from moxwell.scheduling.packing.overlays import OverlaidPool, overlaid
+from moxwell.scheduling.packing.pod_parsing import label_pairs
+from moxwell.scheduling.well_known_labels import INSTANCE_TYPE, NODE_POOL
+
+Types = tuple[InstanceType, ...]
+
+
+class OverlaysPending(Busy):
+    """Overlays exist that were not validated yet, so prices are not known."""
+
+    reason = "OverlaysPending"
+
+
+@dataclass(frozen=True, slots=True)
+class _Applied:
+    listed: Types
+    accepted: frozenset[tuple[str, int]]
+    result: Types
+
+
+class OverlaidProvider:
+    """Karpenter's cloud provider with overlays."""
+
+    def __init__(
+        self, inner: MachineProvider, overlays: Cache[NodeOverlay], pools: Cache[NodePool]
+    ) -> None:
+        self.inner = inner
+        self._overlays, self._pools = overlays, pools
+        self._accepted: frozenset[tuple[str, int]] | None = None  # names and generations
+        self._applied: dict[str, _Applied] = {}
+
+    def accept(self, overlays: Iterable[NodeOverlay]) -> bool:
+        """Use exactly these overlays from now on; True if others were used before."""
+        accepted = frozenset(map(_version, overlays))
+        changed, self._accepted = accepted != self._accepted, accepted
+        return changed
+
+    async def instance_types(self, pool: NodePool) -> Types:
+        """The types of a pool with overlays applied."""
+        listed = await self.inner.instance_types(pool)
+        known = self._overlays.list()
+        if self._overlays.synced and not known:
+            return listed
+        if self._accepted is None:
+            raise OverlaysPending("the node overlays are not evaluated yet")
+        used = [o for o in known if _version(o) in self._accepted]
+        return self._overlaid(pool, listed, used)
+
+    def _overlaid(self, pool: NodePool, listed: Types, used: list[NodeOverlay]) -> Types:
+        name, accepted = pool.metadata.name, frozenset(map(_version, used))
+        before = self._applied.get(name)
+        if before is None or (before.listed, before.accepted) != (listed, accepted):
+            result = overlaid([overlaid_pool(pool, listed)], used, label_rules())
+            before = _Applied(listed, accepted, result.instance_types[name])
+            self._applied[name] = before
+        return before.result
+
+    async def launch(self, claim: NodeClaim) -> None:
+        """Launch what is cheapest with the overlays applied."""
+        pool = self._pools.find(Key("", claim.metadata.labels.get(NODE_POOL, "")))
+        if pool is not None and self._accepted:
+            listed = await self.inner.instance_types(pool)
+            claim = launched_claim(claim, listed, await self.instance_types(pool))
+        await self.inner.launch(claim)
+
+    async def node_class(self, pool: NodePool) -> NodeClassState | None:
+        return await self.inner.node_class(pool)
+
+    async def instance(self, claim: NodeClaim) -> NodeInstance | None:
+        return await self.inner.instance(claim)
+
+    async def instances(self) -> tuple[NodeInstance, ...]:
+        return await self.inner.instances()
+
+    async def drift(self, claim: NodeClaim) -> str:
+        return await self.inner.drift(claim)
+
+    async def terminate(self, claim: str, uid: str) -> None:
+        await self.inner.terminate(claim, uid)
+
+
+def _version(overlay: NodeOverlay) -> tuple[str, int]:
+    return overlay.metadata.name, overlay.metadata.generation
+
+
+def overlaid_pool(pool: NodePool, types: Types) -> OverlaidPool:
+    """A pool as the overlays see it."""
+    return OverlaidPool(pool.metadata.name, label_pairs(pool.spec.template.metadata.labels), types)
+
+
+def launched_claim(claim: NodeClaim, listed: Types, applied: Types) -> NodeClaim:
+    """The claim as the provider launches it. Pure."""
+    spec = claim.spec
+    changed = {a.name: a for a, b in zip(applied, listed, strict=True) if a != b}
+    options = _options(claim)
+    if not changed.keys() & options:
+        return claim
+    added = {n for a in changed.values() for n in a.capacity} - {
+        n for b in listed for n in b.capacity
+    }
+    return msgspec.structs.replace(
+        claim,
+        spec=msgspec.structs.replace(
+            spec,
+            requirements=_cheapest(spec.requirements, options, applied),
+            resources=_without(spec.resources, added),
+        ),
+    )
+
+
+def _options(claim: NodeClaim) -> frozenset[str]:
+    wanted = (r for r in claim.spec.requirements if r.key == INSTANCE_TYPE and r.operator == "In")
+    return frozenset(name for r in wanted for name in r.values)
+
+
+def _cheapest(
+    requirements: tuple[NodeClaimRequirement, ...], options: frozenset[str], types: Types
+) -> tuple[NodeClaimRequirement, ...]:
+    """The requirements with the cheapest of the options only."""
+    prices: Mapping[str, float] = {
+        t.name: min(o.price for o in t.offerings if o.available)
+        for t in types
+        if t.name in options and any(o.available for o in t.offerings)
+    }
+    if not prices:
+        return requirements
+    least = min(prices.values())
+    kept = tuple(sorted(name for name, price in prices.items() if price <= least))
+    return tuple(
+        msgspec.structs.replace(r, values=kept, min_values=None) if r.key == INSTANCE_TYPE else r
+        for r in requirements
+    )
+
+
+def _without(resources: ResourceRequests | None, names: set[str]) -> ResourceRequests | None:
+    if resources is None or not names & resources.requests.keys():
+        return resources
+    kept = {n: a for n, a in resources.requests.items() if n not in names}
+    return ResourceRequests(requests=kept)
