@@ -271,7 +271,8 @@ def test_claims_get_different_addresses_and_release_them() -> None:
                 for c in (await w.kube.list(IPAddressClaim, "default")).items
                 if not c.status.address_ref.name
             ]
-            assert [c.reason for c in waiting[0].status.conditions] == ["PoolExhausted"]
+            reasons = {c.type: c.reason for c in waiting[0].status.conditions}
+            assert reasons == {"Ready": "PoolExhausted", "Paused": "NotPaused"}
 
             served = {a.name for a in (await w.kube.list(IPAddress, "default")).items}
             await w.kube.delete(IPAddressClaim, sorted(served)[0], "default")

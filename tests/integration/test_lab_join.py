@@ -122,7 +122,7 @@ def config_drive(plane: HostedControlPlane, name: str, token: str = TOKEN, pin: 
     body["nodeRegistration"]["taints"] = []
     return build_iso(
         {
-            "user-data": kubeadm.cloud_config(config.spec, body).encode(),
+            "user-data": kubeadm.join_data(config.spec, body, {}, {}).encode(),
             "meta-data": f"instance-id: i-{name}\nlocal-hostname: {name}\n"
             "kubernetes-version: v1.34.1\n".encode(),
             "network-config": b"version: 2\nethernets: {}\n",

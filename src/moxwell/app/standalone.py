@@ -17,7 +17,7 @@ from aiohttp import web
 import moxwell
 from moxwell import config_file
 from moxwell.api import registry
-from moxwell.api.capi.controlplane import KamajiControlPlane
+from moxwell.api.capi.controlplane import KamajiControlPlane, KubeadmControlPlane
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.karpenter.proxmox_templates import ProxmoxTemplate
@@ -389,7 +389,7 @@ def _add_cluster_api(runtime: Runtime, clock: Clock, planes: HostedControlPlanes
         tenants,
         resources=resources,
         infrastructure=(ProxmoxCluster, ProxmoxMachine),
-        control_planes=(KamajiControlPlane,),
+        control_planes=(KamajiControlPlane, KubeadmControlPlane),
     ):
         manager.add(controller)
     kamaji = KamajiControlPlaneController(kube, ReferenceResolver(resources))

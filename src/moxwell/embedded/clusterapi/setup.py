@@ -12,6 +12,9 @@ from moxwell.clock import Clock
 from moxwell.embedded.clusterapi.cluster.controller import ClusterController
 from moxwell.embedded.clusterapi.ipam.controller import IPAddressClaimController, IPPoolController
 from moxwell.embedded.clusterapi.kubeadm.controller import KubeadmConfigController
+from moxwell.embedded.clusterapi.kubeadmcontrolplane.controller import (
+    KubeadmControlPlaneController,
+)
 from moxwell.embedded.clusterapi.machine.controller import MachineController
 from moxwell.embedded.clusterapi.machinedeployment.controller import MachineDeploymentController
 from moxwell.embedded.clusterapi.machinehealthcheck.controller import (
@@ -24,7 +27,10 @@ from moxwell.runtime.caches import Caches
 from moxwell.runtime.reconciler import Controller
 from moxwell.runtime.tenant_clients import TenantClients
 
-PAUSABLE = {"cluster", "machine", "machineset", "machinedeployment", "kubeadmconfig"}
+PAUSABLE = {"cluster", "machine", "machineset", "machinedeployment", "kubeadmconfig"} | {
+    "kubeadmcontrolplane",
+    "ipaddressclaim",
+}
 
 
 def controllers(
@@ -50,6 +56,7 @@ def controllers(
         "machinedeployment": MachineDeploymentController(kube),
         "machinehealthcheck": MachineHealthCheckController(kube, tenants, clock, checks, machines),
         "kubeadmconfig": KubeadmConfigController(kube, tenants, clock),
+        "kubeadmcontrolplane": KubeadmControlPlaneController(kube, resolver, clock),
         "ipaddressclaim": IPAddressClaimController(kube, clock, caches),
         "inclusterippool": IPPoolController(InClusterIPPool, addresses),
         "globalinclusterippool": IPPoolController(GlobalInClusterIPPool, addresses),

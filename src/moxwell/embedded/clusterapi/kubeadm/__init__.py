@@ -1,1 +1,1 @@
-"""The kubeadm bootstrap provider of Cluster API, for workers; without init and Ignition."""
+"""The kubeadm bootstrap provider of Cluster API, without Ignition."""

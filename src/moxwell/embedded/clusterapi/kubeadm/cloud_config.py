@@ -1,5 +1,5 @@
 """
-The cloud-config of a joining worker and its bootstrap token Secret. Pure.
+The cloud-config of a machine that runs kubeadm, and its bootstrap token Secret. Pure.
 
 The files and commands are those of Cluster API's kubeadm bootstrap provider, in its order, so that
 an image built for it works.
@@ -17,6 +17,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from moxwell.api.capi.bootstrap import CloudInitUser, File, KubeadmConfig, KubeadmConfigSpec
+from moxwell.api.capi.core import Cluster
 from moxwell.api.capi.shared import APIEndpoint
 from moxwell.api.meta import parse_time
 from moxwell.bootstrap import join_tokens
@@ -24,6 +25,8 @@ from moxwell.embedded.ports import host_port
 
 Json = dict[str, Any]
 JOIN_PATH = "/run/kubeadm/kubeadm-join-config.yaml"
+INIT_PATH = "/run/kubeadm/kubeadm.yaml"
+KUBEADM_API = "kubeadm.k8s.io/v1beta4"
 SENTINEL = "/run/cluster-api/bootstrap-success.complete"
 LIFE = timedelta(minutes=15)
 GROUPS = "system:bootstrappers:kubeadm:default-node-token"
@@ -92,10 +95,32 @@ def join_configuration(
     }
     registration = dict(body.get("nodeRegistration") or {})
     taints = registration.get("taints")
-    if taints is None or taints:
+    if body.get("controlPlane") is None and (taints is None or taints):  # a worker
         registration["taints"] = [*(taints or ()), UNINITIALIZED]
     body["nodeRegistration"] = registration
-    return {"apiVersion": "kubeadm.k8s.io/v1beta4", "kind": "JoinConfiguration"} | body
+    return {"apiVersion": KUBEADM_API, "kind": "JoinConfiguration"} | body
+
+
+def init_configuration(config: KubeadmConfig, cluster: Cluster, version: str) -> tuple[Json, Json]:
+    """The kubeadm ClusterConfiguration and InitConfiguration of the first machine."""
+    given, network = dict(config.spec.cluster_configuration or {}), cluster.spec.cluster_network
+    endpoint = cluster.spec.control_plane_endpoint
+    networking = dict(given.get("networking") or {})
+    if network.pods.cidr_blocks:
+        networking.setdefault("podSubnet", ",".join(network.pods.cidr_blocks))
+    if network.services.cidr_blocks:
+        networking.setdefault("serviceSubnet", ",".join(network.services.cidr_blocks))
+    if network.service_domain:
+        networking.setdefault("dnsDomain", network.service_domain)
+    filled = {
+        "clusterName": cluster.name,
+        "controlPlaneEndpoint": host_port(endpoint.host, endpoint.port),
+        "kubernetesVersion": version,
+    }
+    head = {"apiVersion": KUBEADM_API, "kind": "ClusterConfiguration"}
+    networks = {"networking": networking} if networking else {}
+    init = {"apiVersion": KUBEADM_API, "kind": "InitConfiguration"}
+    return head | filled | given | networks, init | dict(config.spec.init_configuration or {})
 
 
 UNINITIALIZED: Mapping[str, str] = {
@@ -104,17 +129,44 @@ UNINITIALIZED: Mapping[str, str] = {
 }
 
 
-def cloud_config(
-    spec: KubeadmConfigSpec, join: Json, contents: Mapping[str, str] | None = None
+def join_data(
+    spec: KubeadmConfigSpec, join: Json, contents: Mapping[str, str], pki: Mapping[str, str]
 ) -> str:
-    """The user data; ``contents`` holds, by path, the contents of files that come from Secrets."""
-    files = [_file(f, contents or {}) for f in spec.files]
-    text = yaml.safe_dump(join, sort_keys=False, width=4096)
-    files.append({"path": JOIN_PATH, "owner": "root:root", "permissions": "0640", "content": text})
+    """The user data of a machine that joins; ``pki`` is empty for a worker."""
+    command = _command(spec, "join", JOIN_PATH)
+    return cloud_config(spec, {**pki, JOIN_PATH: _yaml(join)}, command, contents)
+
+
+def init_data(
+    spec: KubeadmConfigSpec,
+    documents: tuple[Json, Json],
+    contents: Mapping[str, str],
+    pki: Mapping[str, str],
+) -> str:
+    """The user data of the machine that creates the cluster."""
+    text = "---\n".join(map(_yaml, documents))
+    command = _command(spec, "init", INIT_PATH)
+    return cloud_config(spec, {**pki, INIT_PATH: text}, command, contents)
+
+
+def cloud_config(
+    spec: KubeadmConfigSpec,
+    generated: Mapping[str, str],
+    command: str,
+    contents: Mapping[str, str],
+) -> str:
+    """
+    The user data.
+
+    ``generated`` are files by path; ``contents`` holds, by path, the contents of files of the
+    spec that come from Secrets.
+    """
     placeholder = "This placeholder file is used to create the /run/cluster-api sub directory\n"
-    marker = {"path": "/run/cluster-api/placeholder", "owner": "root:root", "permissions": "0640"}
-    files.append(marker | {"content": placeholder})
-    config: Json = {"write_files": files, "runcmd": _commands(spec)}
+    written = {**generated, "/run/cluster-api/placeholder": placeholder}
+    files = [_file(f, contents) for f in spec.files]
+    files += [_private_file(path, text) for path, text in written.items()]
+    commands = [*spec.pre_kubeadm_commands, command, *spec.post_kubeadm_commands]
+    config: Json = {"write_files": files, "runcmd": commands}
     if spec.boot_commands:
         config["bootcmd"] = list(spec.boot_commands)
     if spec.users:
@@ -128,14 +180,22 @@ def cloud_config(
         config["mounts"] = [list(m) for m in spec.mounts]
     if spec.disk_setup:
         config |= dict(spec.disk_setup)
-    body = yaml.safe_dump(config, sort_keys=False, width=4096)
-    return f"## template: jinja\n#cloud-config\n\n{body}"
+    return f"## template: jinja\n#cloud-config\n\n{_yaml(config)}"
 
 
-def _commands(spec: KubeadmConfigSpec) -> list[str]:
+def _yaml(tree: Json) -> str:
+    text: str = yaml.safe_dump(tree, sort_keys=False, width=4096)
+    return text
+
+
+def _command(spec: KubeadmConfigSpec, verb: str, path: str) -> str:
     verbose = f" --v {spec.verbosity}" if spec.verbosity else ""
-    join = f"kubeadm join --config {JOIN_PATH}{verbose} && echo success > {SENTINEL}"
-    return [*spec.pre_kubeadm_commands, join, *spec.post_kubeadm_commands]
+    return f"kubeadm {verb} --config {path}{verbose} && echo success > {SENTINEL}"
+
+
+def _private_file(path: str, text: str) -> Json:
+    mode = "0600" if path.endswith(".key") else "0640"
+    return {"path": path, "owner": "root:root", "permissions": mode, "content": text}
 
 
 def _file(file: File, contents: Mapping[str, str]) -> Json:

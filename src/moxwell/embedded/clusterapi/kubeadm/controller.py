@@ -1,4 +1,4 @@
-"""The kubeadm bootstrap provider of Cluster API, for workers: user data and bootstrap tokens."""
+"""The kubeadm bootstrap provider of Cluster API: user data and bootstrap tokens."""
 
 import base64
 import secrets
@@ -12,14 +12,17 @@ from moxwell.api.capi.core import Cluster, Machine
 from moxwell.api.capi.shared import CLUSTER_NAME, SECRET_TYPE
 from moxwell.api.kinds import owner_reference
 from moxwell.clock import Clock
-from moxwell.embedded.clusterapi.kubeadm import cloud_config
+from moxwell.embedded.clusterapi.kubeadm import certificates, cloud_config
 from moxwell.embedded.clusterapi.kubeadm.plan import (
     CreateBootstrapData,
+    CreateInitData,
     KubeadmConfigMove,
+    KubeadmRole,
     ObservedKubeadmConfig,
     RenewToken,
     describe,
     next_move,
+    role_of,
 )
 from moxwell.embedded.clusterapi.machines import owner_machine
 from moxwell.embedded.controllermanager.resources import SECRETS
@@ -77,13 +80,16 @@ class KubeadmConfigController(
         cluster = await reader.find(Cluster, name, namespace)
         ca_secret = await reader.find(SECRETS, f"{name}-ca", namespace)
         reachable = await self._tenants.find(Key(namespace, name)) is not None
+        role = role_of(config)
+        ready = ca_secret and (reachable or role is KubeadmRole.INIT)
         return ObservedKubeadmConfig(
             now=now,
             machine=machine,
             cluster=cluster,
             ca_secret=ca_secret,
             has_kubeconfig=reachable,
-            contents=await _contents(config, reader) if ca_secret and reachable else {},
+            contents=await _contents(config, reader) if ready else {},
+            pki={} if role is KubeadmRole.WORKER else await _pki(name, namespace, reader),
         )
 
     async def _token(self, machine: Machine, data: Json) -> Json | None:
@@ -103,6 +109,11 @@ class KubeadmConfigController(
     async def act(self, move: KubeadmConfigMove) -> Any:
         if isinstance(move, CreateBootstrapData):
             await self._create(move)
+        elif isinstance(move, CreateInitData):
+            documents = cloud_config.init_configuration(move.config, move.cluster, move.version)
+            data = cloud_config.init_data(move.config.spec, documents, move.contents, move.pki)
+            secret = _data_secret(move.config, move.cluster.name, data)
+            await Create(secret, SECRETS).perform(self._kube)
         elif isinstance(move, RenewToken):
             expiration = base64.b64encode(cloud_config.expiry(move.now).encode()).decode()
             change = {"data": {"expiration": expiration}}
@@ -117,7 +128,7 @@ class KubeadmConfigController(
         ca_hash = cloud_config.ca_hash(base64.b64decode(move.ca_secret["data"]["tls.crt"]))
         endpoint = move.cluster.spec.control_plane_endpoint
         join = cloud_config.join_configuration(move.config, endpoint, token, [ca_hash])
-        data = cloud_config.cloud_config(move.config.spec, join, move.contents)
+        data = cloud_config.join_data(move.config.spec, join, move.contents, move.pki)
         secret = _data_secret(move.config, move.tenant.name, data, token)
         await Create(secret, SECRETS).perform(self._kube)
 
@@ -140,6 +151,17 @@ async def _contents(config: KubeadmConfig, reader: Reader) -> dict[str, str]:
     return contents
 
 
+async def _pki(cluster: str, namespace: str, reader: Reader) -> dict[str, str]:
+    """The certificate files of a control plane machine; empty while a Secret is missing."""
+    found = {}
+    for purpose, name in certificates.secret_names(cluster).items():
+        secret = await reader.find(SECRETS, name, namespace)
+        if secret is None:
+            return {}
+        found[purpose] = secret
+    return certificates.pki_files(found)
+
+
 def _new_token() -> str:
     return f"{_random(6)}.{_random(16)}"
 
@@ -149,7 +171,8 @@ def _random(count: int) -> str:
     return "".join(secrets.choice(alphabet) for _ in range(count))
 
 
-def _data_secret(config: KubeadmConfig, cluster: str, data: str, token: str) -> Json:
+def _data_secret(config: KubeadmConfig, cluster: str, data: str, token: str = "") -> Json:
+    recorded = {"annotations": {TOKEN_ID: token.partition(".")[0]}} if token else {}
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -157,7 +180,7 @@ def _data_secret(config: KubeadmConfig, cluster: str, data: str, token: str) -> 
             "name": config.name,
             "namespace": config.namespace,
             "labels": {CLUSTER_NAME: cluster},
-            "annotations": {TOKEN_ID: token.partition(".")[0]},
+            **recorded,
             "ownerReferences": [msgspec.to_builtins(owner_reference(config))],
         },
         "type": SECRET_TYPE,

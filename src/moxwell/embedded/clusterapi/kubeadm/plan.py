@@ -1,7 +1,8 @@
 """
-The next move and the status of a KubeadmConfig of a worker. Pure.
+The next move and the status of a KubeadmConfig. Pure.
 
 The data Secret is created once; until the machine has joined, its bootstrap token is kept valid.
+The machine that runs ``kubeadm init`` needs no token and no control plane, only the certificates.
 """
 
 from collections.abc import Mapping
@@ -47,6 +48,25 @@ class ObservedKubeadmConfig:
     ca_secret: Json | None = field(default=None, repr=False)
     has_kubeconfig: bool = False
     contents: Mapping[str, str] = field(default_factory=dict, repr=False)  # of files, by path
+    pki: Mapping[str, str] = field(default_factory=dict, repr=False)  # of a control plane machine
+
+
+class KubeadmRole(StrEnum):
+    """What kubeadm does on the machine."""
+
+    INIT = "init"
+    CONTROL_PLANE = "control-plane"
+    WORKER = "worker"
+
+
+def role_of(config: KubeadmConfig) -> KubeadmRole:
+    """The role by the configurations that the object has, as in Cluster API."""
+    join, spec = config.spec.join_configuration, config.spec
+    if join is None and not (spec.init_configuration is spec.cluster_configuration is None):
+        return KubeadmRole.INIT
+    if join is not None and join.control_plane is not None:
+        return KubeadmRole.CONTROL_PLANE
+    return KubeadmRole.WORKER
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +80,19 @@ class CreateBootstrapData:
     contents: Mapping[str, str] = field(repr=False)
     now: datetime
     requeue_after: float = RENEW_SECONDS
+    pki: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateInitData:
+    """Create the data Secret of the machine that creates the cluster."""
+
+    config: KubeadmConfig = field(repr=False)
+    cluster: Cluster = field(repr=False)
+    version: str
+    contents: Mapping[str, str] = field(repr=False)
+    pki: Mapping[str, str] = field(repr=False)
+    requeue_after: float = RENEW_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +105,7 @@ class RenewToken:
     requeue_after: float = RENEW_SECONDS
 
 
-KubeadmConfigMove = CreateBootstrapData | RenewToken | Wait | Done
+KubeadmConfigMove = CreateBootstrapData | CreateInitData | RenewToken | Wait | Done
 
 
 def next_move(config: KubeadmConfig, seen: ObservedKubeadmConfig) -> KubeadmConfigMove:
@@ -96,12 +129,19 @@ def _create(config: KubeadmConfig, seen: ObservedKubeadmConfig, tenant: Key) -> 
     if cluster is None or not cluster.status.initialization.infrastructure_provisioned:
         reason = KubeadmConfigReason.WAITING_FOR_INFRASTRUCTURE
         return _wait(reason, f"the infrastructure of cluster {name} is not provisioned yet")
-    reason = KubeadmConfigReason.WAITING_FOR_CONTROL_PLANE
+    reason, role = KubeadmConfigReason.WAITING_FOR_CONTROL_PLANE, role_of(config)
+    if role is not KubeadmRole.WORKER and not seen.pki:
+        return _wait(reason, f"cluster {name} does not have all Secrets with certificates yet")
+    if role is KubeadmRole.INIT:
+        version = seen.machine.spec.version if seen.machine else ""
+        return CreateInitData(config, cluster, version, seen.contents, seen.pki)
     if not cluster.status.initialization.control_plane_initialized:
         return _wait(reason, f"the control plane of cluster {name} is not initialized yet")
     if seen.ca_secret is None or not seen.has_kubeconfig:
         return _wait(reason, f"cluster {name} has no kubeconfig or CA Secret yet")
-    return CreateBootstrapData(tenant, config, cluster, seen.ca_secret, seen.contents, seen.now)
+    return CreateBootstrapData(
+        tenant, config, cluster, seen.ca_secret, seen.contents, seen.now, pki=seen.pki
+    )
 
 
 def _wait(reason: KubeadmConfigReason, message: str) -> Wait:

@@ -67,6 +67,7 @@ class HostedControlPlaneSpec:
     pod_cidr: str = "10.244.0.0/16"
     cluster_domain: str = "cluster.local"
     rotation: str = ""  # another value causes new certificates
+    external: str = ""  # host and port that nodes use, if not those it listens on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,259 @@
+"""
+The next move and the status of a KubeadmControlPlane. Pure.
+
+The first Machine runs ``kubeadm init``. The others join one after the other, each when the Machines
+before it have nodes and their bootstrap has succeeded, because etcd accepts one new member at a
+time. That a Machine has had a node is recorded in an annotation of it, so the control plane stays
+initialized while its API does not answer.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from moxwell.api.capi.bootstrap import JoinConfiguration, KubeadmConfig, KubeadmConfigSpec
+from moxwell.api.capi.controlplane import (
+    ControlPlaneInitialization,
+    ControlPlaneStatus,
+    KubeadmControlPlane,
+)
+from moxwell.api.capi.core import Bootstrap, Cluster, Machine, MachineSpec
+from moxwell.api.capi.shared import BOOTSTRAP, CLUSTER_NAME, CONTROL_PLANE_LABEL, ContractRef
+from moxwell.api.conditions import Condition
+from moxwell.api.kinds import owner_reference
+from moxwell.api.meta import ObjectMeta
+from moxwell.embedded.clusterapi.kubeadm.certificates import secret_names
+from moxwell.embedded.clusterapi.machine.plan import NODE_NAME
+from moxwell.embedded.clusterapi.machines import is_ready
+from moxwell.embedded.clusterapi.machineset.plan import MissingPart, new_part, suffix
+from moxwell.embedded.clusterapi.references import instance_ref
+from moxwell.runtime.move import Done, Wait
+from moxwell.runtime.writes import Create, Delete, Write, Writes
+
+Json = dict[str, Any]
+POLL_SECONDS = 5.0
+RENEW_SECONDS = 12 * 3600.0
+
+
+class KubeadmControlPlaneReason(StrEnum):
+    """Reasons of ``Available`` and of the moves of a KubeadmControlPlane."""
+
+    AVAILABLE = "Available"
+    NOT_AVAILABLE = "NotAvailable"
+    WAITING_FOR_CLUSTER = "WaitingForCluster"
+    WAITING_FOR_INFRASTRUCTURE = "WaitingForInfrastructure"
+    WAITING_FOR_MACHINE = "WaitingForMachine"
+    SCALE_DOWN_NOT_SUPPORTED = "ScaleDownNotSupported"
+    DELETING = "WaitingForMachinesDeletion"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedKubeadmControlPlane:
+    """``secrets`` are found Secrets by purpose; ``missing`` are objects that Machines name."""
+
+    now: datetime
+    cluster: Cluster | None = None
+    secrets: Mapping[str, Json] = field(default_factory=dict, repr=False)
+    kubeconfig_due: bool = False
+    machines: tuple[Machine, ...] = ()
+    missing: tuple[MissingPart, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CreateCertificates:
+    """Create the Secrets with the certificates that do not exist yet."""
+
+    owner: KubeadmControlPlane = field(repr=False)
+    cluster: str
+    purposes: tuple[str, ...]
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class WriteKubeconfig:
+    """Create or renew the Secret with the administrator's kubeconfig."""
+
+    owner: KubeadmControlPlane = field(repr=False)
+    cluster: Cluster = field(repr=False)
+    ca_secret: Json = field(repr=False)
+    now: datetime
+
+
+KubeadmControlPlaneMove = CreateCertificates | WriteKubeconfig | Writes | Wait | Done
+
+
+def next_move(
+    owner: KubeadmControlPlane, seen: ObservedKubeadmControlPlane
+) -> KubeadmControlPlaneMove:
+    """Certificates, kubeconfig, then one Machine after the other."""
+    if owner.deleting:
+        return _deletion(seen.machines)
+    cluster = seen.cluster
+    if cluster is None:
+        reason = KubeadmControlPlaneReason.WAITING_FOR_CLUSTER
+        return Wait(reason, "no Cluster owns this control plane yet", POLL_SECONDS)
+    missing = tuple(p for p in secret_names(cluster.name) if p not in seen.secrets)
+    if missing:
+        return CreateCertificates(owner, cluster.name, missing, seen.now)
+    provisioned = cluster.status.initialization.infrastructure_provisioned
+    if not provisioned or not cluster.spec.control_plane_endpoint:
+        reason = KubeadmControlPlaneReason.WAITING_FOR_INFRASTRUCTURE
+        return Wait(reason, "the cluster has no infrastructure or no endpoint yet", POLL_SECONDS)
+    if seen.kubeconfig_due:
+        return WriteKubeconfig(owner, cluster, seen.secrets["ca"], seen.now)
+    return _machines(owner, cluster, seen)
+
+
+def _deletion(machines: Sequence[Machine]) -> KubeadmControlPlaneMove:
+    if not machines:
+        return Done()
+    reason = KubeadmControlPlaneReason.DELETING
+    deletes = [Delete(Machine, m.name, m.namespace, m.uid) for m in machines if not m.deleting]
+    if deletes:
+        return Writes(tuple(deletes), reason, POLL_SECONDS)
+    return Wait(reason, requeue_after=POLL_SECONDS)
+
+
+def _machines(
+    owner: KubeadmControlPlane, cluster: Cluster, seen: ObservedKubeadmControlPlane
+) -> KubeadmControlPlaneMove:
+    first = not any(map(has_node, seen.machines))
+    parts: tuple[Write, ...] = tuple(_new_part(owner, part, first) for part in seen.missing)
+    if parts:
+        return Writes(parts)
+    wanted = desired_replicas(owner)
+    if len(seen.machines) > wanted:
+        message = f"{len(seen.machines)} machines exist; members of etcd are not removed"
+        return Wait(KubeadmControlPlaneReason.SCALE_DOWN_NOT_SUPPORTED, message, RENEW_SECONDS)
+    if waiting := [m.name for m in seen.machines if not has_joined(m)]:
+        message = f"waiting for machine {', '.join(waiting)}"
+        return Wait(KubeadmControlPlaneReason.WAITING_FOR_MACHINE, message, POLL_SECONDS)
+    if len(seen.machines) < wanted:
+        return Writes((Create(new_machine(owner, cluster, seen.machines)),))
+    return Done(RENEW_SECONDS)
+
+
+def desired_replicas(owner: KubeadmControlPlane) -> int:
+    return 1 if owner.spec.replicas is None else owner.spec.replicas
+
+
+def has_node(machine: Machine) -> bool:
+    """Whether the machine has, or has had, a node."""
+    return NODE_NAME in machine.metadata.annotations
+
+
+def has_joined(machine: Machine) -> bool:
+    """Whether the machine has its node and its infrastructure reports success."""
+    ready = any(
+        c.type == "InfrastructureReady" and c.status == "True" for c in machine.status.conditions
+    )
+    return has_node(machine) and ready and not machine.deleting
+
+
+def new_machine(
+    owner: KubeadmControlPlane, cluster: Cluster, machines: Sequence[Machine]
+) -> Machine:
+    """The next Machine; the objects that it names have the same name."""
+    template = owner.spec.machine_template
+    number, used = len(machines), {m.name for m in machines}
+    while (name := f"{owner.name}-{suffix(owner.uid, number)}") in used:
+        number += 1
+    labels = {
+        **template.metadata.labels,
+        CLUSTER_NAME: cluster.name,
+        CONTROL_PLANE_LABEL: "",
+        "cluster.x-k8s.io/control-plane-name": owner.name,
+    }
+    return Machine(
+        metadata=ObjectMeta(
+            name=name,
+            namespace=owner.namespace,
+            labels=labels,
+            annotations=template.metadata.annotations,
+            owner_references=(owner_reference(owner),),
+        ),
+        spec=MachineSpec(
+            cluster_name=cluster.name,
+            bootstrap=Bootstrap(
+                config_ref=ContractRef(api_group=BOOTSTRAP, kind="KubeadmConfig", name=name)
+            ),
+            infrastructure_ref=instance_ref(template.spec.infrastructure_ref, name),
+            version=owner.spec.version,
+            failure_domain=failure_domain(cluster, machines),
+            deletion=template.spec.deletion,
+        ),
+    )
+
+
+def failure_domain(cluster: Cluster, machines: Sequence[Machine]) -> str:
+    """The failure domain for control planes with the fewest machines; empty if there is none."""
+    domains = [d.name for d in cluster.status.failure_domains if d.control_plane is not False]
+    count = Counter(m.spec.failure_domain for m in machines)
+    return min(domains, key=lambda name: (count[name], name), default="")
+
+
+def _new_part(owner: KubeadmControlPlane, part: MissingPart, first: bool) -> Create:
+    """The infrastructure object from its template, or the KubeadmConfig from this object."""
+    if part.resource != KubeadmConfig.resource:
+        return new_part(part)
+    machine = part.machine
+    meta = ObjectMeta(
+        name=part.name,
+        namespace=machine.namespace,
+        labels=machine.metadata.labels,
+        owner_references=(owner_reference(machine),),
+    )
+    return Create(KubeadmConfig(metadata=meta, spec=config_spec(owner, first=first)))
+
+
+def config_spec(owner: KubeadmControlPlane, *, first: bool) -> KubeadmConfigSpec:
+    """The bootstrap configuration of the machine that creates the cluster, or of one that joins."""
+    spec = owner.spec.kubeadm_config_spec
+    if first:
+        return msgspec.structs.replace(
+            spec,
+            join_configuration=None,
+            init_configuration=spec.init_configuration or {},
+            cluster_configuration=spec.cluster_configuration or {},
+        )
+    join = spec.join_configuration or JoinConfiguration()
+    joining = msgspec.structs.replace(join, control_plane=join.control_plane or {})
+    return msgspec.structs.replace(
+        spec, join_configuration=joining, init_configuration=None, cluster_configuration=None
+    )
+
+
+def describe(
+    owner: KubeadmControlPlane, seen: ObservedKubeadmControlPlane, move: KubeadmControlPlaneMove
+) -> ControlPlaneStatus:
+    """The status, from that of the Machines."""
+    initialized = any(has_node(m) for m in seen.machines)
+    ready = sum(is_ready(m) and not m.deleting for m in seen.machines)
+    reason, message = KubeadmControlPlaneReason.AVAILABLE, ""
+    if not ready:
+        reason = KubeadmControlPlaneReason.NOT_AVAILABLE
+    if isinstance(move, Wait):
+        reason, message = KubeadmControlPlaneReason(move.reason), move.message
+    available = Condition(
+        type="Available", status="True" if ready else "False", reason=reason, message=message
+    )
+    current = sum(m.spec.version == owner.spec.version for m in seen.machines)
+    return ControlPlaneStatus(
+        conditions=(available,),
+        initialization=ControlPlaneInitialization(control_plane_initialized=initialized),
+        ready=ready > 0,
+        replicas=len(seen.machines),
+        ready_replicas=ready,
+        available_replicas=ready,
+        up_to_date_replicas=current,
+        selector=f"{CLUSTER_NAME}={seen.cluster.name},{CONTROL_PLANE_LABEL}="
+        if seen.cluster
+        else "",
+        version=owner.spec.version if seen.machines else "",
+        observed_generation=owner.metadata.generation,
+    )
