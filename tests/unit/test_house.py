@@ -45,6 +45,7 @@ MAY: dict[str, set[str]] = {
     "lab": {"kube", "api", "bootstrap"},
     "agent": set(),
     "onboarding": {"pve", "preflight"},
+    "management": {"api", "kube", "runtime", "pve"},  # pve: the configuration of the regions
 }
 LEAVES = {"errors", "clock", "pki", "atomic_file", "config_file", "task_group", "json_lines"}
 ONLY_ERRORS = LEAVES - {"errors", "clock"}

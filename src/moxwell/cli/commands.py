@@ -4,9 +4,11 @@ import typer
 
 import moxwell
 from moxwell.cli import (
+    bootstrap,
     cluster,
     cluster_choices,
     cluster_describe,
+    control_plane,
     credentials,
     csi,
     database,
@@ -59,6 +61,7 @@ def root(
 
 app.command(cls=optional_values.OptionalValueCommand)(instance.up)
 app.command()(init.init)
+app.command()(bootstrap.bootstrap)
 app.command()(instance.down)
 app.command()(status.status)
 app.command(hidden=True)(instance.daemon)
@@ -83,6 +86,7 @@ app.command()(events.events)
 app.command()(logs.logs)
 app.command(cls=go_flags.GoStyleCommand)(operator.operator)
 app.command()(sim.sim)
+app.add_typer(control_plane.app, name="control-plane", help="Programs of control planes.")
 app.add_typer(credentials.app, name="credentials", help="Client certificates of an instance.")
 app.add_typer(csi.app, name="csi", help="The storage driver's controller and node plugin.")
 app.add_typer(template.app, name="template", help="Proxmox templates from cloud images.")

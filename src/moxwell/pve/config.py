@@ -29,7 +29,8 @@ KEYS = frozenset(
 SECRET_KEYS = frozenset({"url", "token", "secret", "insecure", "root_ca", "fingerprint"})
 OLD_KEYS = {"genuine_planes": "control_plane_binaries"}  # read under both names
 TOP_KEYS = frozenset(
-    {"clusters", "features", "control_plane_binaries", "control_planes", *OLD_KEYS}
+    {"clusters", "features", "control_plane_binaries", "control_planes", "management_cluster"}
+    | {*OLD_KEYS}
 )
 _REGION = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _POOL = re.compile(r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+){0,2}")

@@ -59,7 +59,7 @@ current-context: c
 
 
 @dataclass(frozen=True)
-class _AuthenticatedApi:
+class AuthenticatedApi:
     """The API as a guest reaches it: every request is authenticated."""
 
     store: EmbeddedApiServer
@@ -107,7 +107,7 @@ async def create_environment(world: str = WORLD) -> EmbeddedEnvironment:
     with tempfile.TemporaryDirectory() as folder:
         authority = CertificateAuthority(Path(folder), clock.now)
         ca, key = authority.certificate, (Path(folder) / "ca.key").read_bytes()
-    guests = GuestRunner(lambda access: _AuthenticatedApi(store, access), clock)
+    guests = GuestRunner(lambda access: AuthenticatedApi(store, access), clock)
     engine = Engine(fresh_regions(world), clock, guest_os=guests)
     kube = Kube(store, manager="user")
     for obj in kubeadm.bootstrap_objects(f"https://{HOST}:{PORT}", ca.decode(), "{}"):

@@ -1,0 +1,1 @@
+"""The management cluster that ``moxwell bootstrap`` makes: its objects, installation and move."""

@@ -1,0 +1,111 @@
+"""The manifests that are installed in the management cluster, in stages."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from moxwell.api.kinds import Resource
+from moxwell.errors import Invalid, Unreachable
+from moxwell.kube.client import Kube
+from moxwell.kube.reader import Reader
+from moxwell.management.objects import CONFIG_MAPS, MOVED
+
+Json = dict[str, Any]
+MANAGER = "moxwell-bootstrap"
+RECORD, RECORD_NAMESPACE = "moxwell-bootstrap", "kube-system"
+FIRST = {"Namespace": 0, "CustomResourceDefinition": 1}
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+
+
+class KindNotInstalled(Unreachable):
+    """The API does not serve a kind of a manifest yet."""
+
+    reason = "KindNotInstalled"
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestStage:
+    """The objects of one file; the next stage waits until its Deployments are available."""
+
+    name: str
+    objects: tuple[Json, ...] = field(repr=False, hash=False)
+
+    @property
+    def digest(self) -> str:
+        """Identifies the content."""
+        text = json.dumps(self.objects, sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def deployments(self) -> list[tuple[str, str]]:
+        """Namespace and name of the Deployments."""
+        metas = [o["metadata"] for o in self.objects if o["kind"] == "Deployment"]
+        return [(m.get("namespace", "default"), m["name"]) for m in metas]
+
+
+def check_kinds(stages: Iterable[ManifestStage]) -> None:
+    """Refuse manifests without the CRDs of the objects that are moved."""
+    found = {
+        (o["spec"]["group"], o["spec"]["names"]["kind"])
+        for stage in stages
+        for o in stage.objects
+        if o["kind"] == "CustomResourceDefinition"
+    }
+    missing = sorted({r.kind for r in MOVED if r.group and (r.group, r.kind) not in found})
+    if missing:
+        raise Invalid(
+            f"the manifests do not define {', '.join(missing)}: add those of Cluster API with its "
+            "kubeadm providers and of the in-cluster IPAM provider to management_cluster.manifests"
+        )
+
+
+async def apply_stage(kube: Kube, stage: ManifestStage) -> None:
+    """Apply all objects of a stage and record it; repeating it is harmless."""
+    served = {(s.resource.api_version, s.resource.kind): s.resource for s in await kube.discover()}
+    for obj in sorted(stage.objects, key=lambda o: FIRST.get(o["kind"], 2)):
+        key = obj["apiVersion"], obj["kind"]
+        if key not in served:
+            found = await kube.discover()  # a CRD of this stage may have added it
+            served = {(s.resource.api_version, s.resource.kind): s.resource for s in found}
+        if key not in served:
+            raise KindNotInstalled(f"{obj['kind']} of {obj['apiVersion']} is not served yet")
+        await kube.apply(_placed(obj, served[key]), served[key], manager=MANAGER, force=True)
+    await kube.apply(_record(stage), CONFIG_MAPS, manager=f"{MANAGER}-{stage.name}", force=True)
+
+
+def _placed(obj: Json, resource: Resource) -> Json:
+    meta = obj["metadata"]
+    if not resource.namespaced or meta.get("namespace"):
+        return obj
+    return {**obj, "metadata": {**meta, "namespace": "default"}}
+
+
+def _record(stage: ManifestStage) -> Json:
+    meta = {"name": RECORD, "namespace": RECORD_NAMESPACE}
+    head = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta}
+    return head | {"data": {stage.name: stage.digest}}
+
+
+async def next_stage(
+    reader: Reader, stages: Sequence[ManifestStage]
+) -> tuple[ManifestStage | None, str]:
+    """The stage to apply now, or why the last applied one is not available yet; or neither."""
+    record = await reader.find(CONFIG_MAPS, RECORD, RECORD_NAMESPACE) or {}
+    applied = record.get("data") or {}
+    for stage in stages:
+        if applied.get(stage.name) != stage.digest:
+            return stage, ""
+        for namespace, name in stage.deployments():
+            deployment = await reader.find(DEPLOYMENTS, name, namespace)
+            if not is_available(deployment):
+                return None, f"Deployment {namespace}/{name} of {stage.name} is not available yet"
+    return None, ""
+
+
+def is_available(deployment: Json | None) -> bool:
+    """Whether a Deployment has at least one available pod, or wants none."""
+    if deployment is None:
+        return False
+    wanted = (deployment.get("spec") or {}).get("replicas", 1)
+    return not wanted or bool((deployment.get("status") or {}).get("availableReplicas"))

@@ -1,0 +1,135 @@
+"""The objects of the management cluster in the temporary API, and what they are made of. Pure."""
+
+from typing import Any
+
+from moxwell.api.capi.bootstrap import KubeadmConfig
+from moxwell.api.capi.controlplane import KubeadmControlPlane
+from moxwell.api.capi.core import Cluster, Machine
+from moxwell.api.capi.shared import CLUSTER_NAME
+from moxwell.api.infra.cluster import ProxmoxCluster
+from moxwell.api.infra.machine import ProxmoxMachine, ProxmoxMachineTemplate
+from moxwell.api.ipam import InClusterIPPool, IPAddress, IPAddressClaim
+from moxwell.api.kinds import Resource
+from moxwell.management.spec import ManagementSpec, ManagementZone, zone_name
+from moxwell.management.virtual_ip import virtual_ip_commands, virtual_ip_files
+
+Json = dict[str, Any]
+PROVIDER_ID = {"name": "provider-id", "value": "proxmox://'{{ ds.meta_data.instance_id }}'"}
+SECRETS = Resource("", "v1", "secrets", "Secret")
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+MOVED: tuple[Resource, ...] = (  # the kinds that are moved into the management cluster
+    Cluster.resource,
+    ProxmoxCluster.resource,
+    ProxmoxMachineTemplate.resource,
+    KubeadmControlPlane.resource,
+    Machine.resource,
+    KubeadmConfig.resource,
+    ProxmoxMachine.resource,
+    InClusterIPPool.resource,
+    IPAddressClaim.resource,
+    IPAddress.resource,
+    SECRETS,
+)
+
+
+def cluster_objects(spec: ManagementSpec) -> tuple[tuple[Resource, Json], ...]:
+    """What is created in the temporary API, the Cluster last."""
+    return (
+        (ProxmoxMachineTemplate.resource, _machine_template(spec)),
+        (KubeadmControlPlane.resource, _control_plane(spec)),
+        (ProxmoxCluster.resource, _infrastructure(spec)),
+        (Cluster.resource, _cluster(spec)),
+    )
+
+
+def control_plane_name(spec: ManagementSpec) -> str:
+    return f"{spec.name}-control-plane"
+
+
+def _object(resource: Resource, spec: ManagementSpec, name: str, body: Json) -> Json:
+    meta = {"name": name, "namespace": spec.namespace, "labels": {CLUSTER_NAME: spec.name}}
+    head = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta}
+    return head | {"spec": body}
+
+
+def _ref(resource: Resource, name: str) -> Json:
+    return {"apiGroup": resource.group, "kind": resource.kind, "name": name}
+
+
+def _cluster(spec: ManagementSpec) -> Json:
+    body = {
+        "clusterNetwork": {
+            "pods": {"cidrBlocks": [spec.pods]},
+            "services": {"cidrBlocks": [spec.services]},
+        },
+        "infrastructureRef": _ref(ProxmoxCluster.resource, spec.name),
+        "controlPlaneRef": _ref(KubeadmControlPlane.resource, control_plane_name(spec)),
+    }
+    return _object(Cluster.resource, spec, spec.name, body)
+
+
+def _infrastructure(spec: ManagementSpec) -> Json:
+    body: Json = {
+        "controlPlaneEndpoint": {"host": spec.endpoint, "port": spec.port},
+        "zoneConfig": [_zone(zone) for zone in spec.zones],
+    }
+    if spec.dns:
+        body["dnsServers"] = list(spec.dns)
+    if spec.pool:
+        body["pool"] = spec.pool
+    return _object(ProxmoxCluster.resource, spec, spec.name, body)
+
+
+def _zone(zone: ManagementZone) -> Json:
+    row: Json = {
+        "zone": zone_name(zone),
+        "region": zone.region,
+        "bridge": zone.bridge,
+        "controlPlane": True,
+        "ipv4Config": {
+            "addresses": list(zone.addresses),
+            "prefix": zone.prefix,
+            "gateway": zone.gateway,
+        },
+    }
+    optional = {"nodes": list(zone.hosts), "storage": zone.storage, "vlan": zone.vlan}
+    return row | {key: value for key, value in optional.items() if value}
+
+
+def _machine_template(spec: ManagementSpec) -> Json:
+    device = {"name": "net0"}
+    machine = {
+        "spread": spec.spread,
+        "numCores": spec.cores,
+        "memoryMiB": spec.memory,
+        "disks": {"bootVolume": {"sizeGb": spec.disk}},
+        "network": {"networkDevices": [device]},
+    }
+    resource = ProxmoxMachineTemplate.resource
+    return _object(resource, spec, control_plane_name(spec), {"template": {"spec": machine}})
+
+
+def _control_plane(spec: ManagementSpec) -> Json:
+    # Without taints: the management cluster has no other nodes for its own programs.
+    registration = {"taints": [], "kubeletExtraArgs": [PROVIDER_ID]}
+    cluster = {"imageRepository": spec.image_repository} if spec.image_repository else {}
+    config: Json = {
+        "clusterConfiguration": cluster,
+        "initConfiguration": {"nodeRegistration": registration},
+        "joinConfiguration": {"nodeRegistration": registration},
+        "files": virtual_ip_files(spec),
+        "preKubeadmCommands": virtual_ip_commands(spec),
+    }
+    if spec.ssh_keys:
+        user = {"name": "moxwell", "sudo": "ALL=(ALL) NOPASSWD:ALL"}
+        config["users"] = [user | {"sshAuthorizedKeys": list(spec.ssh_keys)}]
+    template = ProxmoxMachineTemplate.resource
+    machine = {"infrastructureRef": _ref(template, control_plane_name(spec))}
+    body = {
+        "replicas": spec.replicas,
+        "version": spec.kubernetes,
+        "machineTemplate": {"spec": machine},
+        "kubeadmConfigSpec": config,
+    }
+    return _object(KubeadmControlPlane.resource, spec, control_plane_name(spec), body)
