@@ -13,6 +13,7 @@ KUBERNETES = "v1.36.3"
 OLDEST_KUBECTL = "v1.29.15"  # the oldest version that the embedded API server supports
 CLUSTER_API = "v1.13.6"
 SNAPSHOTTER = "v8.3.0"
+KONNECTIVITY = "v0.34.0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +82,26 @@ def _snapshotter(name: str) -> Tool:
     )
 
 
+def _konnectivity(name: str) -> Tool:
+    module = "sigs.k8s.io/apiserver-network-proxy"
+    client = f"{module}/konnectivity-client"
+    return Tool(
+        f"konnectivity-{name}",
+        module,
+        KONNECTIVITY,
+        f"cmd/{name}",
+        siblings=((client, KONNECTIVITY),),
+    )
+
+
 TOOLS: tuple[Tool, ...] = (
     Tool("etcd", "go.etcd.io/etcd/server/v3", "v3.6.10"),
     _kubernetes("kube-apiserver"),
     _kubernetes("kubectl"),
     _kubernetes("kube-controller-manager"),
     _kubernetes("kube-scheduler"),
+    _konnectivity("server"),
+    _konnectivity("agent"),
     _kubernetes("kubectl", OLDEST_KUBECTL, known_as="kubectl-oldest"),
     Tool(
         "helm",

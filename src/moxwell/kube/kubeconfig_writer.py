@@ -43,5 +43,15 @@ def server(text: str) -> str:
         return ""
 
 
+def with_server(text: str, url: str) -> str:
+    """The kubeconfig with another URL of the API server; an empty text stays empty."""
+    if not text:
+        return ""
+    config = yaml.safe_load(text)
+    for each in config["clusters"]:
+        each["cluster"]["server"] = url
+    return yaml.safe_dump(config, sort_keys=False)
+
+
 def _encode(data: bytes) -> str:
     return base64.b64encode(data).decode()

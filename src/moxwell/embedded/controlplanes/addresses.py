@@ -2,9 +2,10 @@
 Which address and port each hosted control plane listens on.
 
 ``control_planes`` in the configuration file sets either ``address``, one address of this machine
-for all tenants with a port for each, or ``addresses``, from which each tenant gets an address of
-its own with port 6443. Without it control planes listen on loopback, which only programs of this
-machine reach. The address of a tenant is kept in its folder while the configuration has it.
+for all tenants with a port for each or, with ``sni``, one port for all, or ``addresses``, from
+which each tenant gets an address of its own with port 6443. Without it control planes listen on
+loopback, which only programs of this machine reach. The address of a tenant is kept in its folder
+while the configuration has it.
 """
 
 import ipaddress
@@ -18,12 +19,13 @@ from moxwell import config_file
 from moxwell.api.infra.address_ranges import AddressRange, parse_address_ranges
 from moxwell.atomic_file import write_private
 from moxwell.config_file import InvalidConfig
+from moxwell.embedded.controlplanes.sni.settings import SniSettings, parse_sni
 from moxwell.embedded.ports import PORT_RANGE, free_port, is_free
 from moxwell.errors import Busy, Invalid
 from moxwell.scheduling.addresses import choose_address
 
 SECTION = "control_planes"
-KEYS = frozenset({"address", "addresses", "ports"})
+KEYS = frozenset({"address", "addresses", "ports", "sni", "konnectivity"})
 FILE = "address"
 LOOPBACK = "127.0.0.1"
 API_PORT = 6443
@@ -41,6 +43,8 @@ class ControlPlaneAddresses(msgspec.Struct, frozen=True, kw_only=True):
     address: str = LOOPBACK
     ranges: tuple[AddressRange, ...] = ()
     ports: tuple[int, int] = PORT_RANGE  # the second one is excluded
+    sni: SniSettings | None = None  # a proxy listens on ``address``, control planes on loopback
+    konnectivity: str | None = None  # the image of its agents; empty: the default; None: without
 
     def permits(self, host: str) -> bool:
         """Whether a tenant may keep an address."""
@@ -73,7 +77,7 @@ class TenantAddresses:
         configured, file = self._configured, folder / FILE
         if not configured.ranges:
             file.unlink(missing_ok=True)
-            return configured.address
+            return LOOPBACK if configured.sni else configured.address
         known = file.read_text() if file.exists() else ""
         if known and configured.permits(known):
             return known
@@ -108,7 +112,14 @@ def parse(text: str) -> ControlPlaneAddresses:
     config_file.refuse_unknown(SECTION, section, KEYS)
     if "address" in section and "addresses" in section:
         raise InvalidConfig(f"{SECTION}: set address or addresses, not both")
-    found = ControlPlaneAddresses(ranges=_ranges(section), ports=_ports(section))
+    if "sni" in section and "addresses" in section:
+        raise InvalidConfig(f"{SECTION}: sni needs address, the one of the proxy, not addresses")
+    found = ControlPlaneAddresses(
+        ranges=_ranges(section),
+        ports=_ports(section),
+        sni=parse_sni(section),
+        konnectivity=_konnectivity(section.get("konnectivity")),
+    )
     if "address" in section:
         return msgspec.structs.replace(found, address=_address(section["address"]))
     return found
@@ -137,6 +148,16 @@ def _ranges(section: Mapping[str, Any]) -> tuple[AddressRange, ...]:
         return parse_address_ranges(texts)
     except Invalid as error:
         raise InvalidConfig(f"{SECTION}.addresses: {error}") from None
+
+
+def _konnectivity(value: object) -> str | None:
+    if value is None or value is False:
+        return None
+    if value is True:
+        return ""
+    if not isinstance(value, dict) or set(value) != {"image"} or not value["image"]:
+        raise InvalidConfig(f"{SECTION}.konnectivity: must be true, or a mapping with image")
+    return str(value["image"])
 
 
 def _ports(section: Mapping[str, Any]) -> tuple[int, int]:

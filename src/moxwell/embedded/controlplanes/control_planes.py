@@ -20,6 +20,7 @@ from moxwell.embedded.clusterapi.tenantcontrolplane.plan import (
 from moxwell.embedded.controllermanager import resources
 from moxwell.embedded.controlplanes.addresses import ControlPlaneAddresses, TenantAddresses
 from moxwell.embedded.controlplanes.processes.control_planes import ProcessControlPlanes
+from moxwell.embedded.controlplanes.sni.exposure import SniExposure
 from moxwell.embedded.controlplanes.supervision.process import Processes
 from moxwell.embedded.controlplanes.tenant_api import Extend
 from moxwell.runtime.caches import Caches
@@ -38,8 +39,10 @@ class HostedControlPlanes:
         embedded: ProcessControlPlanes,
         binaries: Any = None,
         version: str = "",
+        exposure: SniExposure | None = None,
     ) -> None:
         """``version`` is that of new clusters on binaries; empty: new ones are embedded."""
+        self._exposure = exposure
         self._embedded_root, self._embedded, self._binaries = embedded_root, embedded, binaries
         self.version = version
 
@@ -55,6 +58,8 @@ class HostedControlPlanes:
             group.create_task(self._embedded.run())
             if self._binaries is not None:
                 group.create_task(self._binaries.run())
+            if self._exposure is not None:
+                group.create_task(self._exposure.proxy.run())
 
     def caches(self, key: Key) -> Caches | None:
         """The informer caches of a tenant; None while it does not run."""
@@ -68,13 +73,19 @@ class HostedControlPlanes:
         return dict(Counter(p["spec"]["nodeName"] for p in pods if _is_running(p)))
 
     async def ensure(self, spec: HostedControlPlaneSpec) -> HostedControlPlane:
-        plane: HostedControlPlane = await self._runner(spec.key).ensure(spec)
-        return plane
+        exposure = self._exposure
+        inner = spec if exposure is None else exposure.inner_spec(spec)
+        plane: HostedControlPlane = await self._runner(spec.key).ensure(inner)
+        return plane if exposure is None else exposure.expose(spec.key, plane)
 
     async def sleep(self, key: Key) -> None:
+        if self._exposure is not None:
+            self._exposure.withdraw(key)
         await self._runner(key).sleep(key)
 
     async def destroy(self, key: Key) -> None:
+        if self._exposure is not None:
+            self._exposure.withdraw(key)
         await self._runner(key).destroy(key)
 
     def _runner(self, key: Key) -> Any:
@@ -96,17 +107,13 @@ async def open_control_planes(
 ) -> HostedControlPlanes:
     """The control planes of an instance; raises Missing if chosen binaries are not installed."""
     tenants = TenantAddresses(addresses, (embedded_root, binaries_root / "tenants"))
+    shared: Any = {"new_port": addresses.new_port, "address": tenants.host, "extend": extend}
     embedded = ProcessControlPlanes(
-        embedded_root,
-        clock,
-        processes=Processes(clock, python_environ(environ)),
-        new_port=addresses.new_port,
-        address=tenants.host,
-        extend=extend,
+        embedded_root, clock, processes=Processes(clock, python_environ(environ)), **shared
     )
-    chosen = choice not in ("", NO)
+    chosen, exposure = choice not in ("", NO), open_exposure(addresses)
     if not chosen and not _exists(binaries_root):
-        return HostedControlPlanes(embedded_root, embedded)
+        return HostedControlPlanes(embedded_root, embedded, exposure=exposure)
     from moxwell.embedded.controlplanes.binaries.control_planes import BinaryControlPlanes
     from moxwell.embedded.controlplanes.binaries.installed import InstalledReleases, folders
 
@@ -116,14 +123,30 @@ async def open_control_planes(
         clock,
         installed=installed,
         processes=Processes(clock, _program_environ(environ, binaries_root)),
-        new_port=addresses.new_port,
-        address=tenants.host,
-        extend=extend,
+        konnectivity=_konnectivity(addresses),
+        **shared,
     )
     if not chosen:
-        return HostedControlPlanes(embedded_root, embedded, binaries)
+        return HostedControlPlanes(embedded_root, embedded, binaries, exposure=exposure)
     installed.etcd()
-    return HostedControlPlanes(embedded_root, embedded, binaries, await installed.newest())
+    newest = await installed.newest()
+    return HostedControlPlanes(embedded_root, embedded, binaries, newest, exposure)
+
+
+def _konnectivity(addresses: ControlPlaneAddresses) -> Any:
+    """The settings of konnectivity for control planes from binaries; None: without it."""
+    if addresses.konnectivity is None:
+        return None
+    from moxwell.embedded.controlplanes.binaries.konnectivity import IMAGE
+    from moxwell.embedded.controlplanes.binaries.konnectivity_objects import KonnectivitySettings
+
+    address = addresses.address if addresses.sni else ""
+    return KonnectivitySettings(image=addresses.konnectivity or IMAGE, address=address)
+
+
+def open_exposure(addresses: ControlPlaneAddresses) -> SniExposure | None:
+    """The proxy of all control planes; None if each has an address or a port of its own."""
+    return SniExposure(addresses.sni, addresses.address) if addresses.sni else None
 
 
 async def binaries_version(choice: str, environ: Mapping[str, str]) -> str:

@@ -19,6 +19,7 @@ async def apply(kube: Kube, url: str, ca: str, spec: HostedControlPlaneSpec) -> 
 
 def objects(url: str, ca: str, spec: HostedControlPlaneSpec) -> tuple[Json, ...]:
     """The objects that a joining node reads or needs."""
+    url = f"https://{spec.external}" if spec.external else url
     kubelet = kubeadm.kubelet_configuration(spec.service_cidr, spec.cluster_domain)
     return kubeadm.bootstrap_objects(url, ca, _cluster_configuration(url, spec), kubelet)
 

@@ -36,7 +36,15 @@ from moxwell.embedded.controlplanes.binaries.installed import (
     Release,
     ReleaseMissing,
 )
-from moxwell.embedded.controlplanes.binaries.programs import PROGRAM_NAMES, programs
+from moxwell.embedded.controlplanes.binaries.konnectivity import (
+    KonnectivityLayout,
+    KonnectivityPorts,
+)
+from moxwell.embedded.controlplanes.binaries.konnectivity_objects import (
+    KonnectivitySettings,
+    apply_konnectivity,
+)
+from moxwell.embedded.controlplanes.binaries.programs import ALL_NAMES, PROGRAM_NAMES, programs
 from moxwell.embedded.controlplanes.binaries.tenant_folder import TenantFolder, TenantRecord
 from moxwell.embedded.controlplanes.supervision.supervisor import (
     ProcessControl,
@@ -69,12 +77,15 @@ class BinaryControlPlanes:
         address: Callable[[Path], str] = loopback,
         extend: Extend = no_extension,
         changed: Callable[[Key], None] = lambda key: None,
+        konnectivity: KonnectivitySettings | None = None,
     ) -> None:
         """
         ``new_port`` gives a free port of an address, ``address`` the address of a tenant's folder.
 
-        ``extend`` adds controllers for a tenant; ``changed`` is called on a change of state.
+        ``extend`` adds controllers for a tenant; ``changed`` is called on a change of state. With
+        ``konnectivity`` each tenant gets a server for the agents on its nodes.
         """
+        self._konnectivity = konnectivity
         self._root, self._clock = root, clock
         self._address, self._free_port = address, new_port
         self._installed, self.changed = installed, changed
@@ -210,6 +221,7 @@ class BinaryControlPlanes:
                 f"port {record.port} on {host}, which this cluster's nodes use, is taken "
                 "by another program: stop that program"
             )
+        record = self._with_konnectivity(record, host)
         new, manager = partial(self._new_port, LOOPBACK), runs["kube-controller-manager"]
         return tenant.remember(
             msgspec.structs.replace(
@@ -220,6 +232,19 @@ class BinaryControlPlanes:
                 ),
             )
         )
+
+    def _with_konnectivity(self, record: TenantRecord, host: str) -> TenantRecord:
+        """The record with the ports of konnectivity, which nodes remember."""
+        if self._konnectivity is None or record.konnectivity is not None:
+            return record
+        ports: list[int] = []
+        for at in (self._konnectivity.address or host, LOOPBACK, LOOPBACK, LOOPBACK):
+            while (port := self._new_port(at)) in (*ports, record.port):
+                continue
+            ports.append(port)
+        agent, server, admin, health = ports
+        found = KonnectivityPorts(agent=agent, server=server, admin=admin, health=health)
+        return msgspec.structs.replace(record, konnectivity=found)
 
     def _new_port(self, host: str) -> int:
         """A free port that no tenant uses, including those at zero replicas."""
@@ -238,6 +263,20 @@ class BinaryControlPlanes:
             scheduler_port=record.scheduler_port,
             etcd_port=self.etcd.ports.client,
             etcd_prefix=prefix_of(record.uid),
+            konnectivity=self._proxy(tenant, record, host),
+        )
+
+    def _proxy(
+        self, tenant: TenantFolder, record: TenantRecord, host: str
+    ) -> KonnectivityLayout | None:
+        if self._konnectivity is None or record.konnectivity is None:
+            return None
+        return KonnectivityLayout(
+            folder=tenant.folder,
+            host=self._konnectivity.address or host,
+            ports=record.konnectivity,
+            program=self._installed.konnectivity(),
+            image=self._konnectivity.image,
         )
 
     async def _start_programs(
@@ -273,6 +312,8 @@ class BinaryControlPlanes:
         async def prepare(kube: Kube) -> None:
             await kubeadm_objects.apply(kube, url, ca, spec)
             await csr_approval.apply(kube)
+            if layout.konnectivity is not None:
+                await apply_konnectivity(kube, layout.konnectivity)
 
         if not await self._controllers.start(spec.key, tenant.read("admin.conf"), prepare):
             return record
@@ -280,7 +321,7 @@ class BinaryControlPlanes:
         return tenant.remember(msgspec.structs.replace(record, initialized=True))
 
     async def _stop_programs(self, folder: Path) -> None:
-        for name in reversed(PROGRAM_NAMES):
+        for name in reversed(ALL_NAMES):
             await self._supervisor.stop(folder / name)
 
 
@@ -291,7 +332,8 @@ def _describe(
     states: States,
     release: Release,
 ) -> HostedControlPlane:
-    ready = len(states) == len(PROGRAM_NAMES) and all(state.healthy for _, state in states)
+    expected = len(PROGRAM_NAMES) + (layout.konnectivity is not None)
+    ready = len(states) == expected and all(state.healthy for _, state in states)
     unhealthy = [f"{name}: {state.message}" for name, state in states if not state.healthy]
     exits = [f"{name} {state.last_exit}" for name, state in states if state.last_exit]
     certificate = layout.pki("apiserver.crt")

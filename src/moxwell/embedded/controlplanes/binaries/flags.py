@@ -12,6 +12,7 @@ from pathlib import Path
 
 from moxwell.embedded.clusterapi.tenantcontrolplane.plan import HostedControlPlaneSpec
 from moxwell.embedded.controlplanes.binaries.installed import Release
+from moxwell.embedded.controlplanes.binaries.konnectivity import EGRESS, KonnectivityLayout
 
 Argv = tuple[str, ...]
 LOOPBACK = "127.0.0.1"
@@ -28,6 +29,7 @@ class TenantLayout:
     scheduler_port: int
     etcd_port: int
     etcd_prefix: str
+    konnectivity: KonnectivityLayout | None = None
 
     def pki(self, name: str) -> Path:
         return self.folder / "pki" / name
@@ -85,7 +87,14 @@ def apiserver(release: Release, spec: HostedControlPlaneSpec, layout: TenantLayo
         "--allow-privileged=true",
         f"--endpoint-reconciler-type={'none' if local else 'lease'}",  # Endpoints refuse loopback
         "--profiling=false",
+        *_egress(layout),
     )
+
+
+def _egress(layout: TenantLayout) -> Argv:
+    if layout.konnectivity is None:
+        return ()
+    return (f"--egress-selector-config-file={layout.folder / EGRESS}",)
 
 
 def controller_manager(

@@ -86,6 +86,13 @@ class InstalledReleases:
             raise BinariesMissing("etcd is", self.searched)
         return found
 
+    def konnectivity(self) -> Path:
+        """The newest konnectivity-server."""
+        found = Programs(self._folders).find("konnectivity-server")
+        if found is None:
+            raise BinariesMissing("konnectivity-server is", self.searched)
+        return found
+
     async def releases(self) -> dict[str, Release]:
         """Every complete release, the oldest first."""
         found: dict[str, dict[str, Path]] = {}

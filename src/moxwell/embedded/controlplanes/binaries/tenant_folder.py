@@ -14,8 +14,12 @@ import msgspec
 from moxwell.atomic_file import write_private
 from moxwell.clock import Clock
 from moxwell.embedded.clusterapi.tenantcontrolplane.plan import HostedControlPlaneSpec
-from moxwell.embedded.controlplanes.binaries import flags
+from moxwell.embedded.controlplanes.binaries import flags, konnectivity
 from moxwell.embedded.controlplanes.binaries.flags import TenantLayout
+from moxwell.embedded.controlplanes.binaries.konnectivity import (
+    KonnectivityLayout,
+    KonnectivityPorts,
+)
 from moxwell.embedded.ports import https_url
 from moxwell.kube import kubeconfig_writer
 from moxwell.pki.certificates import ADMIN_LIFETIME, CertificateConfig, KeyPair
@@ -33,6 +37,7 @@ class TenantRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     rotation: str = ""
     initialized: bool = False  # it was ready once, so nodes can join
     welcomed: bool = False  # the old name of ``initialized``; read, never written
+    konnectivity: KonnectivityPorts | None = None
 
 
 class TenantFolder:
@@ -91,12 +96,31 @@ class TenantFolder:
         folder.write("etcd-ca.crt", etcd_ca.certificate)
         for name, config, signer in _leaves(spec, layout, ca, front_proxy_ca, etcd_ca):
             folder.leaf(name, config, signer, rotate=rotate)
+        names = ["admin", "controller-manager", "scheduler"]
+        if layout.konnectivity is not None:
+            self._write_konnectivity(layout.konnectivity, ca, rotate=rotate)
+            names.append(konnectivity.PROGRAM)
         url = https_url(layout.host, layout.port)
-        for name in ("admin", "controller-manager", "scheduler"):
+        for name in names:
             client = folder.find(f"{name}-client")
             assert client is not None, "it was created above"
             text = kubeconfig_writer.render(url, ca.certificate, client, spec.key.name)
             self._kubeconfigs.write(f"{name}.conf", text.encode())
+
+    def _write_konnectivity(self, layout: KonnectivityLayout, ca: KeyPair, *, rotate: bool) -> None:
+        """Certificates of both sides of the proxy, and the configuration of kube-apiserver."""
+        folder, own = self._certificates, self._certificates.ca("konnectivity-ca", "konnectivity")
+        local, seen = (konnectivity.LOOPBACK, "localhost"), (layout.host,)
+        leaves = (
+            ("konnectivity-server", _server("konnectivity", *local), own),
+            ("konnectivity-apiserver", _client("kube-apiserver"), own),
+            ("konnectivity-agents", _server("konnectivity", *seen), ca),
+            (f"{konnectivity.PROGRAM}-client", _client(konnectivity.USER), ca),
+        )
+        for name, config, signer in leaves:
+            folder.leaf(name, config, signer, rotate=rotate)
+        text = konnectivity.egress_configuration(layout)
+        self._kubeconfigs.write(konnectivity.EGRESS, text.encode())
 
     def read(self, name: str) -> str:
         """The text of a file."""
@@ -120,6 +144,14 @@ def server_names(spec: HostedControlPlaneSpec, host: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
+def _client(common_name: str, *organizations: str) -> CertificateConfig:
+    return CertificateConfig(common_name=common_name, organizations=organizations)
+
+
+def _server(common_name: str, *names: str) -> CertificateConfig:
+    return CertificateConfig(common_name=common_name, alt_names=names, client_auth=False)
+
+
 def _leaves(
     spec: HostedControlPlaneSpec,
     layout: TenantLayout,
@@ -128,13 +160,7 @@ def _leaves(
     etcd_ca: KeyPair,
 ) -> Iterator[tuple[str, CertificateConfig, KeyPair]]:
     """File name, content and CA of each certificate."""
-
-    def client(common_name: str, *organizations: str) -> CertificateConfig:
-        return CertificateConfig(common_name=common_name, organizations=organizations)
-
-    def server(common_name: str, *names: str) -> CertificateConfig:
-        return CertificateConfig(common_name=common_name, alt_names=names, client_auth=False)
-
+    client, server = _client, _server
     etcd_user = layout.etcd_prefix.strip("/").rpartition("/")[2]
     yield "apiserver", server("kube-apiserver", *server_names(spec, layout.host)), ca
     yield "component", server("moxwell", "127.0.0.1", "localhost"), ca

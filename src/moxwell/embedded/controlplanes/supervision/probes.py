@@ -6,7 +6,7 @@ from pathlib import Path
 
 import aiohttp
 
-from moxwell.embedded.ports import https_url
+from moxwell.embedded.ports import host_port, https_url
 
 TIMEOUT_SECONDS = 8.0
 
@@ -20,22 +20,23 @@ class HttpProbe:
         host: str,
         port: int,
         path: str,
-        ca: Path,
+        ca: Path | None,
         accepted: Collection[int] = (200,),
     ) -> None:
-        """``accepted`` are the status codes of a healthy program."""
-        self._name, self._url, self._ca = name, https_url(host, port) + path, ca
+        """``ca`` is None for plain HTTP; ``accepted`` are the status codes of a healthy program."""
+        url = https_url(host, port) if ca else f"http://{host_port(host, port)}"
+        self._name, self._url, self._ca = name, url + path, ca
         self._accepted = accepted
         self._tls: ssl.SSLContext | None = None
 
     async def __call__(self) -> str:
-        if self._tls is None:
+        if self._tls is None and self._ca is not None:
             self._tls = ssl.create_default_context(cafile=str(self._ca))
         limit = aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)
         try:
             async with (
                 aiohttp.ClientSession(timeout=limit) as session,
-                session.get(self._url, ssl=self._tls) as answer,
+                session.get(self._url, ssl=self._tls or True) as answer,
             ):
                 return self._message(answer.status, await answer.text())
         except (TimeoutError, aiohttp.ClientError, OSError):
