@@ -1,6 +1,8 @@
 """
 Genuine kube-apiserver reads the log of a pod through genuine konnectivity, without a route to it.
 
+It also has the add-ons: genuine kube-controller-manager makes the pod of kube-proxy for the node.
+
 The kubelet is a stand-in: an HTTPS server with kubelet's path for logs, in a network namespace that
 the namespace of the control plane has no route to.
 """
@@ -28,6 +30,7 @@ import asyncio, os, socket, subprocess, sys
 from pathlib import Path
 from moxwell.api.kinds import Resource
 from moxwell.clock import SystemClock
+from moxwell.embedded.controlplanes.binaries.addons import AddonSettings
 from moxwell.embedded.controlplanes.binaries.control_planes import BinaryControlPlanes
 from moxwell.embedded.controlplanes.binaries.installed import InstalledReleases
 from moxwell.embedded.controlplanes.binaries.konnectivity_objects import KonnectivitySettings
@@ -44,6 +47,8 @@ from moxwell.testing.control_planes_contract import Stage, client
 NODES = Resource("", "v1", "nodes", "Node", False)
 PODS = Resource("", "v1", "pods", "Pod")
 ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
+SERVICES = Resource("", "v1", "services", "Service")
 SETS = Resource("apps", "v1", "daemonsets", "DaemonSet")
 
 def ip(*words):
@@ -52,7 +57,8 @@ def ip(*words):
 async def objects(kube):
     status = {{"addresses": [{{"type": "InternalIP", "address": "{KUBELET}"}}],
               "daemonEndpoints": {{"kubeletEndpoint": {{"Port": 10250}}}}}}
-    node = {{"apiVersion": "v1", "kind": "Node", "metadata": {{"name": "n1"}}, "status": status}}
+    node = {{"apiVersion": "v1", "kind": "Node", "status": status,
+            "metadata": {{"name": "n1", "labels": {{"kubernetes.io/os": "linux"}}}}}}
     await kube.create(node, NODES)
     spec = {{"nodeName": "n1", "automountServiceAccountToken": False,
             "containers": [{{"name": "c", "image": "i"}}]}}
@@ -65,6 +71,7 @@ async def read_log(kube):
     return answer.body.decode()
 
 async def until(work, what):
+    problem = "it stays so"
     for _ in range(120):
         try:
             if found := await work():
@@ -99,7 +106,9 @@ async def main(root, cache):
     stage = Stage(lambda: BinaryControlPlanes(
         root / "planes", clock, installed=installed, new_port=free_port,
         processes=Processes(clock, {{"PATH": os.environ["PATH"], "HOME": str(root)}}),
-        address=lambda folder: "{HERE}", konnectivity=KonnectivitySettings(image="local/agent")),
+        address=lambda folder: "{HERE}", konnectivity=KonnectivitySettings(image="local/agent"),
+        addons=AddonSettings(kube_proxy=True, coredns=True, manifests=(
+            {{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {{"name": "mine"}}}},))),
         clock, version, "")
     await stage.begin()
     agent = None
@@ -111,6 +120,15 @@ async def main(root, cache):
             print("image", pod["image"])
             await until(lambda: kube.find(ACCOUNTS, "default", "default"), "no account")
             await objects(kube)
+            async def proxies():
+                pods = (await kube.list(PODS, "kube-system")).items
+                return [p for p in pods if p["metadata"]["name"].startswith("kube-proxy-")]
+            (proxy,) = await until(proxies, "no kube-proxy")
+            affinity = proxy["spec"]["affinity"]["nodeAffinity"]
+            print("kube-proxy for n1", "n1" in str(affinity))
+            mine = await kube.get(CONFIG_MAPS, "mine", "default")
+            service = await kube.get(SERVICES, "kube-dns", "kube-system")
+            print("addons", mine["metadata"]["name"], service["spec"]["clusterIP"])
             try:
                 socket.create_connection(("{KUBELET}", 10250), timeout=2)
             except OSError as error:
@@ -179,4 +197,6 @@ def test_logs_of_a_pod_without_a_route_to_its_node(tmp_path: Path) -> None:
     assert "route Network is unreachable" in ran.stdout
     assert "without agent" in ran.stdout
     assert "log seen through konnectivity" in ran.stdout
+    assert "kube-proxy for n1 True" in ran.stdout
+    assert "addons mine 10.96.0.10" in ran.stdout
     assert "left 0" in ran.stdout

@@ -58,6 +58,7 @@ from moxwell.embedded.clusterapi.tenantcontrolplane.controller import (
     TenantControlPlaneController,
 )
 from moxwell.embedded.controlplanes import addresses as control_plane_addresses
+from moxwell.embedded.controlplanes.addon_settings import load_addons
 from moxwell.embedded.controlplanes.control_planes import HostedControlPlanes, open_control_planes
 from moxwell.embedded.ports import remembered_port
 from moxwell.json_lines import JsonLinesFile
@@ -304,6 +305,7 @@ async def _open_control_planes(
         os.environ,
         addresses=control_plane_addresses.parse(_config_text(options)),
         extend=extend,
+        addons=load_addons(Path(options.config)) if options.config else None,
     )
 
 

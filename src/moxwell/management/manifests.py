@@ -7,22 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from moxwell.api.kinds import Resource
-from moxwell.errors import Invalid, Unreachable
+from moxwell.errors import Invalid
 from moxwell.kube.client import Kube
+from moxwell.kube.manifests import apply_all
 from moxwell.kube.reader import Reader
 from moxwell.management.objects import CONFIG_MAPS, MOVED
 
 Json = dict[str, Any]
 MANAGER = "moxwell-bootstrap"
 RECORD, RECORD_NAMESPACE = "moxwell-bootstrap", "kube-system"
-FIRST = {"Namespace": 0, "CustomResourceDefinition": 1}
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
-
-
-class KindNotInstalled(Unreachable):
-    """The API does not serve a kind of a manifest yet."""
-
-    reason = "KindNotInstalled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,23 +56,8 @@ def check_kinds(stages: Iterable[ManifestStage]) -> None:
 
 async def apply_stage(kube: Kube, stage: ManifestStage) -> None:
     """Apply all objects of a stage and record it; repeating it is harmless."""
-    served = {(s.resource.api_version, s.resource.kind): s.resource for s in await kube.discover()}
-    for obj in sorted(stage.objects, key=lambda o: FIRST.get(o["kind"], 2)):
-        key = obj["apiVersion"], obj["kind"]
-        if key not in served:
-            found = await kube.discover()  # a CRD of this stage may have added it
-            served = {(s.resource.api_version, s.resource.kind): s.resource for s in found}
-        if key not in served:
-            raise KindNotInstalled(f"{obj['kind']} of {obj['apiVersion']} is not served yet")
-        await kube.apply(_placed(obj, served[key]), served[key], manager=MANAGER, force=True)
+    await apply_all(kube, stage.objects, MANAGER)
     await kube.apply(_record(stage), CONFIG_MAPS, manager=f"{MANAGER}-{stage.name}", force=True)
-
-
-def _placed(obj: Json, resource: Resource) -> Json:
-    meta = obj["metadata"]
-    if not resource.namespaced or meta.get("namespace"):
-        return obj
-    return {**obj, "metadata": {**meta, "namespace": "default"}}
 
 
 def _record(stage: ManifestStage) -> Json:

@@ -25,7 +25,7 @@ from moxwell.errors import Busy, Invalid
 from moxwell.scheduling.addresses import choose_address
 
 SECTION = "control_planes"
-KEYS = frozenset({"address", "addresses", "ports", "sni", "konnectivity"})
+KEYS = frozenset({"address", "addresses", "ports", "sni", "konnectivity", "addons"})
 FILE = "address"
 LOOPBACK = "127.0.0.1"
 API_PORT = 6443

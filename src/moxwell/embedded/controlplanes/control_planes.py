@@ -104,6 +104,7 @@ async def open_control_planes(
     *,
     addresses: ControlPlaneAddresses,
     extend: Extend,
+    addons: Any = None,
 ) -> HostedControlPlanes:
     """The control planes of an instance; raises Missing if chosen binaries are not installed."""
     tenants = TenantAddresses(addresses, (embedded_root, binaries_root / "tenants"))
@@ -124,6 +125,7 @@ async def open_control_planes(
         installed=installed,
         processes=Processes(clock, _program_environ(environ, binaries_root)),
         konnectivity=_konnectivity(addresses),
+        addons=addons,
         **shared,
     )
     if not chosen:

@@ -28,6 +28,7 @@ from moxwell.embedded.clusterapi.tenantcontrolplane.plan import (
 from moxwell.embedded.controlplanes import kubeadm_objects
 from moxwell.embedded.controlplanes.addresses import API_PORT, loopback
 from moxwell.embedded.controlplanes.binaries import csr_approval
+from moxwell.embedded.controlplanes.binaries.addons import AddonSettings, apply_addons
 from moxwell.embedded.controlplanes.binaries.etcd import SharedEtcd, prefix_of
 from moxwell.embedded.controlplanes.binaries.etcd_backups import EtcdBackups
 from moxwell.embedded.controlplanes.binaries.flags import LOOPBACK, TenantLayout
@@ -78,6 +79,7 @@ class BinaryControlPlanes:
         extend: Extend = no_extension,
         changed: Callable[[Key], None] = lambda key: None,
         konnectivity: KonnectivitySettings | None = None,
+        addons: AddonSettings | None = None,
     ) -> None:
         """
         ``new_port`` gives a free port of an address, ``address`` the address of a tenant's folder.
@@ -85,7 +87,7 @@ class BinaryControlPlanes:
         ``extend`` adds controllers for a tenant; ``changed`` is called on a change of state. With
         ``konnectivity`` each tenant gets a server for the agents on its nodes.
         """
-        self._konnectivity = konnectivity
+        self._konnectivity, self._addons = konnectivity, addons or AddonSettings()
         self._root, self._clock = root, clock
         self._address, self._free_port = address, new_port
         self._installed, self.changed = installed, changed
@@ -314,6 +316,8 @@ class BinaryControlPlanes:
             await csr_approval.apply(kube)
             if layout.konnectivity is not None:
                 await apply_konnectivity(kube, layout.konnectivity)
+            outer = f"https://{spec.external}" if spec.external else url
+            await apply_addons(kube, self._addons, spec, outer)
 
         if not await self._controllers.start(spec.key, tenant.read("admin.conf"), prepare):
             return record
