@@ -209,6 +209,28 @@ def test_a_server_that_does_not_answer_costs_only_its_connection(tmp_path: Path)
     played(tmp_path, story)
 
 
+def test_a_port_that_is_taken_is_tried_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        taken = await asyncio.start_server(lambda reader, writer: writer.close(), HOST, 0)
+        proxy = SniProxy(HOST, taken.sockets[0].getsockname()[1], {})
+        running = asyncio.create_task(proxy.run())
+        await asyncio.sleep(12)
+        assert not running.done()
+        taken.close()
+        await taken.wait_closed()
+        await asyncio.sleep(12)
+        reader, writer = await asyncio.open_connection(HOST, proxy.port)
+        writer.write(b"GET")
+        with suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        writer.close()
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+
+    run_virtual(main())
+
+
 async def _get(plane: HostedControlPlane, port: int, path: str) -> str:
     """An HTTP request by name through the proxy; the certificate must be valid for the name."""
     context = ssl.create_default_context(cadata=plane.ca)

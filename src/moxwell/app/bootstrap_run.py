@@ -34,7 +34,7 @@ from moxwell.management.objects import CONFIG_MAPS, NAMESPACES, SECRETS
 from moxwell.management.observed import OWN_NAMESPACE, ManagementObserver, kubeconfig_name
 from moxwell.management.plan import BootstrapMove, next_move
 from moxwell.management.progress import sentence
-from moxwell.management.spec import ManagementSpec, ManagementZone
+from moxwell.management.spec import ManagementSpec, ManagementZone, zone_name
 from moxwell.onboarding.region_checks import RegionCheck, RegionNeeds, check_region
 from moxwell.onboarding.region_facts import read_facts
 from moxwell.pki.folder import CertificateAuthority
@@ -49,7 +49,6 @@ from moxwell.runtime.settings import ManagerSettings
 from moxwell.runtime.tenant_clients import TenantClients
 
 POLL_SECONDS = 2.0
-FEATURES: tuple[Feature, ...] = ("machines",)
 Report = Callable[[str], None]
 
 
@@ -188,14 +187,27 @@ def _add_cluster_api(runtime: Runtime, clock: Clock, targets: TenantClients) -> 
 
 
 async def preflight(inputs: BootstrapInputs, clock: Clock) -> dict[str, Sequence[RegionCheck]]:
-    """The checks of the regions that the cluster uses, by region; changes nothing."""
+    """The checks of the regions that the cluster uses, by zone; changes nothing."""
     regions = Regions(inputs.regions, clock)
     running = asyncio.create_task(regions.run())
     try:
-        return {z.region: await _checks(regions, z, inputs.spec, clock) for z in inputs.spec.zones}
+        return {
+            zone_name(zone): await _checks(regions, zone, inputs.spec, clock)
+            for zone in inputs.spec.zones
+        }
     finally:
         running.cancel()
         await asyncio.wait([running])
+
+
+def needed_features(spec: ManagementSpec) -> tuple[Feature, ...]:
+    """What the token must be permitted to do."""
+    wanted: dict[Feature, bool] = {
+        "machines": True,
+        "templates": spec.template is not None,
+        "pools": bool(spec.pool),
+    }
+    return tuple(feature for feature, needed in wanted.items() if needed)
 
 
 async def _checks(
@@ -203,8 +215,9 @@ async def _checks(
 ) -> Sequence[RegionCheck]:
     region = regions[zone.region]
     facts = await read_facts(region.reader, region.config, clock)
-    found = check_region(facts, RegionNeeds(FEATURES, bridge=zone.bridge, vlans=bool(zone.vlan)))
     made = spec.template is not None  # bootstrap makes a template
+    features = needed_features(spec)
+    found = check_region(facts, RegionNeeds(features, bridge=zone.bridge, vlans=bool(zone.vlan)))
     return [check for check in found if not (made and check.name == "templates")]
 
 

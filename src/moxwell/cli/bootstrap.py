@@ -91,10 +91,10 @@ def _show_checks(checks: "Mapping[str, Sequence[RegionCheck]]") -> None:
     from moxwell.onboarding.region_checks import CheckLevel
 
     failed = False
-    for region, found in checks.items():
+    for zone, found in checks.items():
         for check in found:
             failed |= check.level is CheckLevel.FAIL
             advice = f" → {check.do}" if check.do else ""
-            typer.echo(f"{check.level:4}  {region}: {check.name}: {check.what}{advice}")
+            typer.echo(f"{check.level:4}  {zone}: {check.name}: {check.what}{advice}")
     if failed:
         raise PreflightFailed("a check failed; nothing was made")

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import socket
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 CHUNK = 64 * 1024
+RETRY_SECONDS = 5.0
+Accept = Callable[["StreamReader", "StreamWriter"], None]
 UNRECOGNIZED_NAME = bytes((21, 3, 3, 0, 2, 2, 112))  # a fatal alert (RFC 6066)
 
 
@@ -52,7 +54,6 @@ class SniProxy:
         self.host, self.port, self._routes = host, port, routes
         self._limits = limits or ProxyLimits()
         self._open: Counter[str] = Counter()
-        self._server: asyncio.Server | None = None
 
     @property
     def connections(self) -> int:
@@ -68,16 +69,26 @@ class SniProxy:
             tasks.add(task)
             task.add_done_callback(tasks.discard)
 
-        self._server = await asyncio.start_server(accept, self.host, self.port, limit=CHUNK)
-        self.port = self._server.sockets[0].getsockname()[1]
+        server = await self._listen(accept)
+        self.port = server.sockets[0].getsockname()[1]
         log.info("control planes are exposed by name", address=self.host, port=self.port)
         try:
             await asyncio.Event().wait()
         finally:
-            self._server.close()
+            server.close()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _listen(self, accept: Accept) -> asyncio.Server:
+        """Listen as soon as the address and the port are free: tenants run meanwhile."""
+        while True:
+            try:
+                return await asyncio.start_server(accept, self.host, self.port, limit=CHUNK)
+            except OSError as error:
+                why = error.strerror or "cannot listen"
+                log.error("proxy does not listen", address=self.host, port=self.port, error=why)
+                await asyncio.sleep(RETRY_SECONDS)
 
     async def _serve(self, reader: "StreamReader", writer: "StreamWriter") -> None:
         peer = str((writer.get_extra_info("peername") or ("",))[0])
