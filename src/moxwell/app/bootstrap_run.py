@@ -35,9 +35,10 @@ from moxwell.management.observed import OWN_NAMESPACE, ManagementObserver, kubec
 from moxwell.management.plan import BootstrapMove, next_move
 from moxwell.management.progress import sentence
 from moxwell.management.spec import ManagementSpec, ManagementZone, zone_name
-from moxwell.onboarding.region_checks import RegionCheck, RegionNeeds, check_region
-from moxwell.onboarding.region_facts import read_facts
 from moxwell.pki.folder import CertificateAuthority
+from moxwell.preflight.checks import check_region
+from moxwell.preflight.facts import read_facts
+from moxwell.preflight.outcome import NetworkNeed, RegionCheck, RegionNeeds
 from moxwell.pve.audit import FileAudit, acting
 from moxwell.pve.effects import Effects
 from moxwell.pve.preflight import Feature
@@ -217,7 +218,13 @@ async def _checks(
     facts = await read_facts(region.reader, region.config, clock)
     made = spec.template is not None  # bootstrap makes a template
     features = needed_features(spec)
-    found = check_region(facts, RegionNeeds(features, bridge=zone.bridge, vlans=bool(zone.vlan)))
+    needs = RegionNeeds(
+        features,
+        networks=(NetworkNeed(zone.bridge, zone.vlan),),
+        storage=zone.storage,
+        hosts=frozenset(zone.hosts),
+    )
+    found = check_region(facts, needs)
     return [check for check in found if not (made and check.name == "templates")]
 
 

@@ -14,7 +14,7 @@ from moxwell.cli.output import Progress
 
 if TYPE_CHECKING:
     from moxwell.app.bootstrap_inputs import BootstrapInputs
-    from moxwell.onboarding.region_checks import RegionCheck
+    from moxwell.preflight.outcome import RegionCheck
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ def _run(inputs: "BootstrapInputs", flags: BootstrapFlags) -> None:
 def _show_checks(checks: "Mapping[str, Sequence[RegionCheck]]") -> None:
     """Print what a check found; raise if one failed."""
     from moxwell.app.bootstrap_run import PreflightFailed
-    from moxwell.onboarding.region_checks import CheckLevel
+    from moxwell.preflight.outcome import CheckLevel
 
     failed = False
     for zone, found in checks.items():

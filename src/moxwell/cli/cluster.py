@@ -56,8 +56,7 @@ def create(
     """Create a cluster."""
     _check_new(size, version)
     spec: Json = {"nodeGroups": [{"name": "md0", "replicas": nodes, "instanceType": size}]}
-    if regions:
-        spec["regions"] = split(regions)
+    spec |= {"regions": split(regions)} if regions else {}
     spec |= {"version": version} if version else {}
     body = demo.manifest(cluster, namespace, nodes, **spec)
     if planned:

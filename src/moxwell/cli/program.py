@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-WITHOUT_INSTANCE = frozenset({"init", "sim", "operator", "csi", "render"})
+WITHOUT_INSTANCE = frozenset(
+    {"init", "bootstrap", "control-plane", "sim", "operator", "csi", "render"}
+)
 _COMMAND = re.compile(r"`moxwell((?: [^`\n]*)?)`")
 
 

@@ -229,16 +229,7 @@ def _compose(
     kube, manager = program.runtime.kube, program.manager
     tenants = TenantClients(kube, planes.dial, two_regions.clock)
     resources = [k.resource for k in registry.KINDS if k.declared.storage]
-    for controller in setup.controllers(
-        kube,
-        manager.caches,
-        two_regions.clock,
-        tenants,
-        resources=resources,
-        infrastructure=(ProxmoxCluster, ProxmoxMachine),
-        control_planes=(KamajiControlPlane,),
-    ):
-        manager.add(controller)
+    _add_cluster_api(two_regions, program, tenants, resources)
     planes_loop = KamajiControlPlaneController(kube, ReferenceResolver(resources))
     provided = partial(defaults.defaults, program.regions, lab=True)
     clusters = TenantClusterReconciler(
@@ -269,6 +260,21 @@ def _compose(
         validator=rules.validators.clusters,
     )
     return tenants, planner
+
+
+def _add_cluster_api(
+    two_regions: TwoRegions, program: Program, tenants: TenantClients, resources: list[Resource]
+) -> None:
+    for controller in setup.controllers(
+        program.runtime.kube,
+        program.manager.caches,
+        two_regions.clock,
+        tenants,
+        resources=resources,
+        infrastructure=(ProxmoxCluster, ProxmoxMachine),
+        control_planes=(KamajiControlPlane,),
+    ):
+        program.manager.add(controller)
 
 
 @asynccontextmanager
