@@ -92,6 +92,8 @@ def create_subnet(call: PveCall) -> None:
         ident = f"{zone}-{cidr.replace('/', '-')}"
         if ident in sdn.subnets:
             raise die(f"sdn subnet object ID '{ident}' already defined")
+        if "/" not in cidr:  # the format takes the name of a subnet as well
+            raise die("value does not look like a valid CIDR network")
         row = {**call.params, "cidr": cidr, "zone": zone}
         _check(sdn, row)
         _set_gateway(call, row, None)
