@@ -13,11 +13,12 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from envtest import locate
+from envtest import disks, locate
 from envtest.table import KUBERNETES
 from realnode import units
 from support.containerfile import Stage
 
+NEEDED = {"gpg": "gpg", "dpkg-scanpackages": "dpkg-dev"}  # programs and their packages
 FOLDER = "srv/mirror"  # in the root of the image
 SUITES = {"debian": ("bookworm", "bookworm-updates"), "debian-security": ("bookworm-security",)}
 TOOLS = (
@@ -40,6 +41,9 @@ DEPENDS = {
 
 def make(image: Path) -> None:
     """Fill the mirror of an image, and let the image trust it."""
+    absent = [package for name, package in NEEDED.items() if shutil.which(name) is None]
+    if absent and not disks.install(absent):
+        raise SystemExit(f"realnode: {', '.join(absent)} cannot be installed")
     top = image / FOLDER
     with tempfile.TemporaryDirectory(dir=image.parent) as scratch:
         keys = Path(scratch) / "gnupg"
