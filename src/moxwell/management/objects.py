@@ -113,14 +113,14 @@ def _machine_template(spec: ManagementSpec) -> Json:
 def _control_plane(spec: ManagementSpec) -> Json:
     # Without taints: the management cluster has no other nodes for its own programs.
     registration = {"taints": [], "kubeletExtraArgs": [PROVIDER_ID]}
-    cluster = {"imageRepository": spec.image_repository} if spec.image_repository else {}
     config: Json = {
-        "clusterConfiguration": cluster,
         "initConfiguration": {"nodeRegistration": registration},
         "joinConfiguration": {"nodeRegistration": registration},
-        "files": virtual_ip_files(spec),
-        "preKubeadmCommands": virtual_ip_commands(spec),
     }
+    if files := virtual_ip_files(spec):
+        config |= {"files": files, "preKubeadmCommands": virtual_ip_commands(spec)}
+    if spec.image_repository:
+        config["clusterConfiguration"] = {"imageRepository": spec.image_repository}
     if spec.ssh_keys:
         user = {"name": "moxwell", "sudo": "ALL=(ALL) NOPASSWD:ALL"}
         config["users"] = [user | {"sshAuthorizedKeys": list(spec.ssh_keys)}]

@@ -11,6 +11,7 @@ import yaml
 from moxwell.api.capi.bootstrap import KubeadmConfig
 from moxwell.api.capi.controlplane import KubeadmControlPlane
 from moxwell.api.capi.core import Cluster, Machine
+from moxwell.api.capi.shared import ContractRef
 from moxwell.embedded.clusterapi.kubeadm import certificates, cloud_config
 from moxwell.embedded.clusterapi.kubeadm.plan import (
     CreateBootstrapData,
@@ -23,6 +24,7 @@ from moxwell.embedded.clusterapi.kubeadm.plan import next_move as next_config_mo
 from moxwell.embedded.clusterapi.kubeadmcontrolplane import plan
 from moxwell.embedded.clusterapi.kubeadmcontrolplane.plan import ObservedKubeadmControlPlane
 from moxwell.embedded.clusterapi.machine.plan import NODE_NAME
+from moxwell.embedded.clusterapi.machineset.plan import MissingPart
 from moxwell.lab.guests.control_plane import find_init
 from moxwell.lab.guests.userdata import ParsedUserData
 from moxwell.runtime.move import Done, Wait
@@ -195,3 +197,19 @@ def test_the_init_data_is_what_kubeadm_reads() -> None:
     assert init.control_plane.url == "https://127.1.1.1:6443"
     assert yaml.safe_load(init.cluster)["networking"] == {"podSubnet": "10.244.0.0/16"}
     assert init.control_plane.ca == base64.b64decode(SECRETS["ca"]["data"]["tls.crt"]).decode()
+
+
+def test_objects_have_no_empty_parts_that_upstream_refuses() -> None:
+    made = machine("b", joined=False)
+    source = msgspec.convert(REF, ContractRef)
+    part = MissingPart(made, "b", KubeadmConfig.resource, source, {})
+    for machines in ((machine("a"), made), (made,)):
+        move = plan.next_move(control_plane(), seen(*machines, missing=(part,)))
+        assert isinstance(move, Writes)
+        (write,) = move.writes
+        assert isinstance(write, Create)
+        spec = write.obj["spec"]
+        join = spec.get("joinConfiguration", {"controlPlane": {}})
+        assert join == {"controlPlane": {}}
+        assert spec.get("clusterConfiguration") != {}
+        assert spec.get("initConfiguration") != {}

@@ -27,7 +27,7 @@ from moxwell.api.capi.shared import BOOTSTRAP, CLUSTER_NAME, CONTROL_PLANE_LABEL
 from moxwell.api.conditions import Condition
 from moxwell.api.kinds import owner_reference
 from moxwell.api.meta import ObjectMeta
-from moxwell.embedded.clusterapi.kubeadm.certificates import secret_names
+from moxwell.embedded.clusterapi.kubeadm.certificates import PKI, secret_names
 from moxwell.embedded.clusterapi.machine.plan import NODE_NAME
 from moxwell.embedded.clusterapi.machines import is_ready
 from moxwell.embedded.clusterapi.machineset.plan import MissingPart, new_part, suffix
@@ -208,19 +208,30 @@ def _new_part(owner: KubeadmControlPlane, part: MissingPart, first: bool) -> Cre
         labels=machine.metadata.labels,
         owner_references=(owner_reference(machine),),
     )
-    return Create(KubeadmConfig(metadata=meta, spec=config_spec(owner, first=first)))
+    config = KubeadmConfig(metadata=meta, spec=config_spec(owner, first=first))
+    return Create(_without_empty(config), KubeadmConfig.resource)
+
+
+def _without_empty(config: KubeadmConfig) -> Json:
+    """The object without empty parts of its join configuration, which upstream's CRD refuses."""
+    resource, tree = KubeadmConfig.resource, msgspec.to_builtins(config)
+    join: Json = tree["spec"].get("joinConfiguration") or {}
+    for part in ("discovery", "nodeRegistration"):
+        if join.get(part) == {}:
+            del join[part]
+    kept = {"metadata": tree["metadata"], "spec": tree["spec"]}
+    return {"apiVersion": resource.api_version, "kind": resource.kind, **kept}
 
 
 def config_spec(owner: KubeadmControlPlane, *, first: bool) -> KubeadmConfigSpec:
     """The bootstrap configuration of the machine that creates the cluster, or of one that joins."""
     spec = owner.spec.kubeadm_config_spec
     if first:
+        given = spec.init_configuration or spec.cluster_configuration
+        cluster = spec.cluster_configuration or (None if given else {"certificatesDir": PKI})
         return msgspec.structs.replace(
-            spec,
-            join_configuration=None,
-            init_configuration=spec.init_configuration or {},
-            cluster_configuration=spec.cluster_configuration or {},
-        )
+            spec, join_configuration=None, cluster_configuration=cluster
+        )  # upstream's CRD refuses empty configurations
     join = spec.join_configuration or JoinConfiguration()
     joining = msgspec.structs.replace(join, control_plane=join.control_plane or {})
     return msgspec.structs.replace(
