@@ -10,6 +10,7 @@ import yaml
 from moxwell.api.capi.core import Machine
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.ipam import IPAddress, IPAddressClaim
+from moxwell.controllers.infra.machine.see import NAMESPACES
 from moxwell.pve import preflight
 from moxwell.scheduling.guest_hardware import hardware_hash
 from moxwell.testing.loop import run_virtual
@@ -515,3 +516,18 @@ def test_the_least_privilege_that_the_preflight_asks_for_suffices(region: str) -
             assert env.guests(region) == {}
 
     run_virtual(main())
+
+
+def test_a_machine_of_an_isolated_tenant_uses_its_pool_only() -> None:
+    async def tell(env: TwoRegions) -> None:
+        await apply_cluster(env)
+        space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
+        isolated = {"moxwell.dev/isolated": "true", "moxwell.dev/pool": "mox-red"}
+        space["metadata"] |= {"annotations": isolated}  # type: ignore[operator]
+        await env.kube.apply(space, NAMESPACES, force=True)
+        await apply_machine(env, "m", templateID=9000, pool="mox-blue")
+        found = await env.until("m", lambda m: reason(m) == "OutsideTenant")
+        assert "mox-blue is not the tenant's pool mox-red" in message(found)
+        assert env.guests("north") == {}
+
+    story(tell, "north")

@@ -1,6 +1,7 @@
 """``moxwell init`` against a simulated Proxmox over HTTPS, killed at every write."""
 
 import asyncio
+import shlex
 import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,22 +18,32 @@ from moxwell.lab.proxmox import certs
 from moxwell.lab.proxmox.simulator import Simulator
 from moxwell.lab.proxmox.world import read_world
 from moxwell.onboarding import certificate, config_file
+from moxwell.onboarding.access import see_access
 from moxwell.onboarding.access_plan import (
     AccessRequest,
     InvalidAccess,
     chosen_features,
     commands,
+    plan_access,
     role_name,
     wanted_roles,
 )
-from moxwell.onboarding.connect import AdminLogin, connect
+from moxwell.onboarding.connect import AdminLogin, check_configured, connect
 from moxwell.onboarding.local_address import local_address
+from moxwell.preflight import probe
+from moxwell.preflight.outcome import CheckLevel
 from moxwell.pve import config as pve_config
-from moxwell.pve.effects import Effects, PveWrite
+from moxwell.pve import preflight
+from moxwell.pve.client import PveReader
+from moxwell.pve.effects import Effects, Owned, PveWrite
+from moxwell.pve.errors import PermissionDenied
 from moxwell.pve.regions import Regions
+from moxwell.pve.transport import PveHttpTransport
 from moxwell.pve.values import SecretValue
 
 PASSWORD = "correct horse"
+USERS = ("moxwell-tenants@pve", "root@pam", "moxwell@pve")
+OTHERS = [f"access/users/{user}/token/red" for user in USERS]
 WORLD = """
 regions:
   - name: r1
@@ -63,6 +74,27 @@ async def proxmox(folder: Path, version: str) -> AsyncIterator[tuple[Simulator, 
 
 def request(pool: str = "") -> AccessRequest:
     return AccessRequest(0, "moxwell@pve", "moxwell", chosen_features(None), pool)
+
+
+TENANTS = (*chosen_features(None), "tenants")
+
+
+@pytest.mark.parametrize("version", ["8.4.21", "9.2.11"])
+async def test_the_feature_of_tenants_lets_moxwell_make_tokens_of_one_user_only(
+    tmp_path: Path, version: str
+) -> None:
+    path = tmp_path / "moxwell.yaml"
+    async with proxmox(tmp_path, version) as (_, login):
+        asked = replace(request(), features=TENANTS)
+        await connect(login, asked, path, SystemClock(), lambda _: None)
+        (region,) = pve_config.load(path)
+        regions = Regions([region], SystemClock())
+        pve = regions["r1"].writer(Owned("test", names=OTHERS))
+        await pve.access.create_token("moxwell-tenants@pve", "red")
+        for user in ("root@pam", "moxwell@pve"):
+            with pytest.raises(PermissionDenied):
+                await pve.access.create_token(user, "red")
+        await regions.close()
 
 
 @pytest.mark.parametrize("pool", ["", "kubernetes"])
@@ -222,3 +254,54 @@ async def test_a_silent_host_is_named() -> None:
     server.close()
     with pytest.raises(Unreachable, match=f"127.0.0.1:{port} does not answer"):
         await certificate.fetch_certificate(f"https://127.0.0.1:{port}")
+
+
+def api_call(line: str) -> tuple[str, str, dict[str, str | int]]:
+    """The request that ``pveum`` sends for a line."""
+    match shlex.split(line):
+        case ["pveum", "role", "add", name, "--privs", privileges]:
+            return "POST", "/access/roles", {"roleid": name, "privs": privileges}
+        case ["pveum", "acl", "modify", path, kind, who, "--roles", role, *rest]:
+            propagate = 0 if rest == ["--propagate", "0"] else 1
+            form: dict[str, str | int] = {"path": path, "roles": role, "propagate": propagate}
+            return "PUT", "/access/acl", {**form, kind.removeprefix("--"): who}
+        case ["pveum", "user", "token", "add", user, token, "--privsep", "1"]:
+            return "POST", f"/access/users/{user}/token/{token}", {"privsep": 1}
+        case ["pveum", "user", "add", user]:
+            return "POST", "/access/users", {"userid": user}
+        case ["pveum", "user", "add", user, "--groups", group]:
+            return "POST", "/access/users", {"userid": user, "groups": group}
+        case ["pveum", "group", "add", group]:
+            return "POST", "/access/groups", {"groupid": group}
+        case ["pveum", "pool", "add", pool]:
+            return "POST", "/pools", {"poolid": pool}
+    raise AssertionError(f"no such command: {line}")
+
+
+@pytest.mark.parametrize("pool", ["", "kubernetes"])
+@pytest.mark.parametrize("version", ["8.4.21", "9.2.11"])
+async def test_the_printed_lines_of_all_features_work(
+    tmp_path: Path, version: str, pool: str
+) -> None:
+    """An administrator who types them gets what ``init`` makes: nothing is left to change."""
+    features = tuple(dict.fromkeys(need.feature for need in preflight.NEEDS))
+    asked = AccessRequest(int(version[0]), "moxwell@pve", "moxwell", features, pool)
+    async with proxmox(tmp_path, version) as (_, login):
+        transport = PveHttpTransport(login.config(), SystemClock())
+        for line in commands(asked):
+            await transport.request(*api_call(line))
+        existing = await see_access(PveReader(transport), asked)
+        await transport.close()
+    assert plan_access(asked, existing) == ()
+
+
+async def test_a_region_is_checked_with_its_new_token(tmp_path: Path) -> None:
+    path = tmp_path / "moxwell.yaml"
+    async with proxmox(tmp_path, "9.2.11") as (_, login):
+        asked = request("kubernetes")
+        await connect(login, asked, path, SystemClock(), lambda _: None)
+        assert pve_config.load(path)[0].pool == "kubernetes"
+        found = await check_configured(path, "r1", asked.features, SystemClock(), probe.answers)
+        assert {c.name for c in found if c.level is CheckLevel.FAIL} == {"templates"}
+        (privileges,) = [c.what for c in found if c.name == "privileges"]
+        assert privileges == "the token has all privileges in the pool kubernetes"

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from moxwell.errors import Bug
-from moxwell.lab.proxmox.state import SimAcl
+from moxwell.lab.proxmox.state import SimAcl, SimToken, SimUser
 from moxwell.pve import errors, steps
 from moxwell.pve.endpoints.firewall import FirewallRule
 from moxwell.pve.ownership import Foreign
 from moxwell.pve.steps import GuestRef, Step, StorageOnHost
+from moxwell.pve.tenant_access import TENANT_USER
 from moxwell.pve.values import Blob
 from moxwell.testing.loop import run_virtual
 from moxwell.testing.pve import check_refusal, check_step
@@ -95,6 +96,26 @@ def administrator(stage: SimStage) -> None:
         stage.region.access.acl.append(SimAcl(path, "user", "moxwell@pve", "Administrator"))
 
 
+async def with_pool(stage: SimStage) -> None:
+    administrator(stage)
+    await stage.pve.pools.create("mox-a", comment="moxwell-tenant=a")
+
+
+async def with_tenant_vnet(stage: SimStage) -> None:
+    await with_vnet(stage)
+    await stage.pve.sdn.create_vnet("mxa", "lan", alias="moxwell-tenant=a")
+    await stage.pve.sdn.create_subnet("mxa", "10.8.1.0/24")
+
+
+async def with_token(stage: SimStage) -> None:
+    await with_pool(stage)
+    user = SimUser(TENANT_USER)
+    user.tokens["tenant-a"] = SimToken("tenant-a", "secret", comment="moxwell-tenant=a")
+    stage.region.access.users[TENANT_USER] = user
+    row = SimAcl("/access/groups", "user", "moxwell@pve", "Administrator")
+    stage.region.access.acl.append(row)
+
+
 async def with_security_group(stage: SimStage) -> None:
     administrator(stage)
     await stage.pve.firewall.create_group("mox-a", comment="moxwell-tenant=a")
@@ -116,6 +137,10 @@ async def with_address(stage: SimStage) -> None:
 
 ADDRESS = {"region_name": "r1", "vnet": "vips", "zone": "lan", "ip": "10.7.0.2",
            "mac": "02:00:00:00:00:01"}  # fmt: skip
+POOL = {"region_name": "r1", "pool": "mox-a", "comment": "moxwell-tenant=a"}
+VNET = {"region_name": "r1", "vnet": "mxa", "alias": "moxwell-tenant=a"}
+SUBNET = steps.VnetSubnet(cidr="10.8.0.0/24", gateway="10.8.0.1")
+TOKEN = steps.TenantToken(region="r1", name="tenant-a", pool="mox-a", comment="moxwell-tenant=a")
 GROUP = {"region_name": "r1", "group": "mox-a", "comment": "moxwell-tenant=a"}
 ACCEPT = FirewallRule(type="in", action="ACCEPT", enable=1, source="10.0.0.0/8")
 UPLOAD = steps.UploadIso(storage=STORAGE, mark=OURS, filename=ISO, content=Blob(b"\0" * 4096))
@@ -176,6 +201,13 @@ CASES = [
     Case(steps.EnsureSecurityGroup(**GROUP, rules=(ACCEPT,)), administrator),
     Case(steps.EnsureSecurityGroup(**GROUP, rules=(ACCEPT,)), with_security_group),
     Case(steps.DeleteSecurityGroup(**GROUP), with_security_group),
+    Case(steps.EnsurePool(**POOL), administrator),
+    Case(steps.DeletePool(**POOL), with_pool),
+    Case(steps.EnsureVnet(**VNET, zone="lan", subnet=SUBNET), with_vnet),
+    Case(steps.EnsureVnet(**VNET, zone="lan", subnet=SUBNET), with_tenant_vnet),
+    Case(steps.ApplySdn(region_name="r1", prefix="moxwell-tenant="), with_tenant_vnet),
+    Case(steps.DeleteVnet(**VNET), with_tenant_vnet),
+    Case(steps.RevokeToken(token=TOKEN), with_token),
     Case(steps.ReserveVnetAddress(**ADDRESS), with_vnet),
     Case(steps.ReleaseVnetAddress(**ADDRESS, ipam="pve"), with_address),
 ]  # fmt: skip
@@ -183,7 +215,8 @@ APART = {steps.Reboot}  # tested below: the state of the region does not show it
 NO_GUEST = {
     steps.UploadIso, steps.UploadImage, steps.DownloadImage, steps.DeleteVolume,
     steps.EnsureSecurityGroup, steps.DeleteSecurityGroup, steps.ReserveVnetAddress,
-    steps.ReleaseVnetAddress,
+    steps.ReleaseVnetAddress, steps.EnsurePool, steps.DeletePool, steps.EnsureVnet,
+    steps.DeleteVnet, steps.ApplySdn, steps.RevokeToken,
 }  # fmt: skip
 
 

@@ -69,6 +69,7 @@
 - {apiGroups: ["", events.k8s.io], resources: [events], verbs: [get, list, watch]}
 - {apiGroups: [""], resources: [namespaces], verbs: [get, list, watch, create, patch, delete]}
 - {apiGroups: [""], resources: [resourcequotas], verbs: [get, create, patch]}
+- {apiGroups: [""], resources: [secrets], verbs: [get, create, patch]}  # Proxmox tokens of tenants
 - {apiGroups: [rbac.authorization.k8s.io], resources: [roles, rolebindings], verbs: [get, create, patch]}
 # Clusters of tenants.
 - apiGroups: [cluster.x-k8s.io]

@@ -196,11 +196,43 @@ class Kubernetes(Object, frozen=True, kw_only=True):
     status: KubernetesStatus = field(default_factory=KubernetesStatus)
 
 
+class TenantFirewallRule(Value, frozen=True, kw_only=True):
+    """Traffic that a tenant's nodes accept: from networks, to ports."""
+
+    sources: tuple[str, ...] = field(name="from", default=())  # empty: from everywhere
+    protocol: str = "tcp"
+    ports: str = ""  # 443, 80,443 or 30000:32767; empty: all
+
+
+class TenantVnet(Value, frozen=True, kw_only=True):
+    """The SDN VNet of a tenant, in a zone that exists; its type is that of the zone."""
+
+    zone: Annotated[str, Meta(min_length=1, max_length=8)]
+    tag: Annotated[int, Meta(ge=1, le=16777215)] | None = None  # VLAN tag or VXLAN id
+    subnet: str = ""
+    gateway: str = ""
+    snat: bool = False
+    dhcp: bool = False  # Proxmox assigns the addresses of the ranges
+
+
 class TenantNetwork(Value, frozen=True, kw_only=True):
-    """The firewall of a tenant's nodes and the bridge they are connected to."""
+    """The network of a tenant's nodes: firewall, bridge, VLAN or VNet, and addresses."""
 
     allow_from: tuple[str, ...] = field(name="allowFrom", default=())  # empty: no firewall rules
+    firewall_rules: tuple[TenantFirewallRule, ...] = field(name="rules", default=())
     bridge: str = ""  # a bridge or VNet for clusters that name none
+    vlan: Annotated[int, Meta(ge=1, le=4094)] | None = None
+    vnet: TenantVnet | None = None
+    ranges: tuple[str, ...] = ()  # addresses of nodes, such as 10.1.0.10-10.1.0.99
+    prefix: int | None = None
+    gateway: str = ""
+
+
+class TenantProxmox(Value, frozen=True, kw_only=True):
+    """What a tenant has for itself in every region of Proxmox."""
+
+    pool: bool = False  # a resource pool for its guests
+    token: bool = False  # an API token with rights on that pool only
 
 
 class TenantSpec(Value, frozen=True, kw_only=True):
@@ -214,6 +246,7 @@ class TenantSpec(Value, frozen=True, kw_only=True):
     seaweedfs: bool = False
     scheduling_class: str = field(name="schedulingClass", default="")
     network: TenantNetwork = field(default_factory=TenantNetwork)
+    proxmox: TenantProxmox = field(default_factory=TenantProxmox)
     resource_quotas: Mapping[str, QuantityText] = field(name="resourceQuotas", default_factory=dict)
 
 

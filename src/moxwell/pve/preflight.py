@@ -64,6 +64,9 @@ NEEDS: tuple[Need, ...] = (
         "VM.Config.CDROM", "VM.Config.CPU", "VM.Config.Disk", "VM.Config.HWType",
         "VM.Config.Memory", "VM.Config.Network", "VM.Config.Options",
     ),
+    *_needs(
+        "machines", "/vms", "replace the cloud-init drive of a template", "VM.Config.Cloudinit"
+    ),
     *_needs("machines", "/vms", "start and stop guests", "VM.PowerMgmt"),
     *_needs("machines", "/vms", "see that a guest is ready", "VM.Monitor", majors=(8,)),
     *_needs(

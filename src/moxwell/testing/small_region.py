@@ -154,6 +154,8 @@ class SimStage:
                 "rules": region.ha.rules,
                 "groups": region.firewall.groups,
                 "addresses": region.sdn.addresses,
+                "sdn": [region.sdn.vnets, region.sdn.subnets, region.sdn.running],
+                "tokens": {u.userid: sorted(u.tokens) for u in region.access.users.values()},
                 "pools": {name: sorted(pool.vms) for name, pool in region.pools.items()},
             }
         )

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, get_args
 
 from moxwell.clock import Clock
-from moxwell.verify import certificates, guest_resources, guests, objects, tenants
+from moxwell.verify import certificates, guest_resources, guests, networks, objects, tenants
 from moxwell.verify.findings import Finding, Level
 from moxwell.verify.model import Observation
 
@@ -33,6 +33,7 @@ CHECKS: dict[str, Check] = {
     "no address is allocated twice": objects.addresses,
     "nodes and machines match": tenants.nodes,
     "volumes and disks match": tenants.volumes,
+    "networks of tenants, hosts and storages are separate": networks.separate,
     "clocks agree": certificates.clocks,
     "certificates are valid": certificates.certificates,
 }

@@ -16,6 +16,7 @@ from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.ipam import IPAddress, IPAddressClaim, PoolSpec
 from moxwell.pve.endpoints.ha import HaResource, HaRule
+from moxwell.pve.endpoints.nodes import HostInterface
 from moxwell.pve.guests import GuestConfig
 from moxwell.pve.model import ObservedGuest, ObservedHost
 from moxwell.runtime.key import Key
@@ -57,6 +58,8 @@ class ObservedRegion:
     denied: Mapping[str, str] = field(default_factory=dict)  # what the credentials may not read
     clocks: Mapping[str, float] = field(default_factory=dict)  # seconds ahead of our clock, by host
     certificates: Mapping[str, datetime] = field(default_factory=dict)  # expiry, by host
+    interfaces: Mapping[str, tuple[HostInterface, ...]] = field(default_factory=dict)  # by host
+    storage_servers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by storage
 
     @property
     def answers(self) -> bool:

@@ -63,6 +63,13 @@ async def _observe(
         certificates=await _each_host(
             hosts, lambda h: optional.read("certificates", _certificate(region, h))
         ),
+        interfaces=await _each_host(
+            hosts, lambda h: optional.read("networks", pve.nodes.network(h, type="any_bridge"))
+        ),
+        storage_servers={
+            row.storage: row.servers
+            for row in await optional.read("networks", pve.storage.definitions()) or ()
+        },
         denied=optional.denied,
     )
 

@@ -77,6 +77,8 @@ def _covers(fields: FieldSet, value: Mapping[str, Any], at: str) -> bool:
             continue
         owned = fields.get(f"f:{name}")
         if owned is None:
+            if at == "" and name == "metadata" and set(inner) <= set(_IDENTITY[name]):
+                continue  # a name alone is owned by nobody
             return False
         if isinstance(inner, Mapping) and owned and not _covers(owned, inner, at or name):
             return False

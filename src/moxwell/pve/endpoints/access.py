@@ -176,8 +176,11 @@ class PoolsReader(ReadEndpoints):
         return await self._caller.read(tuple[PoolRow, ...], "/pools")
 
     async def get(self, pool: str) -> PoolRow:
-        """Return a pool with its members."""
-        return await self._caller.read(PoolRow, path("pools", pool))
+        """Return a pool with its members; a nested pool has its parent in its name."""
+        if "/" not in pool:
+            return await self._caller.read(PoolRow, path("pools", pool))
+        rows = await self._caller.read(tuple[PoolRow, ...], "/pools", {"poolid": pool})
+        return rows[0]
 
 
 class PoolsWriter(WriteEndpoints, PoolsReader):
@@ -204,4 +207,7 @@ class PoolsWriter(WriteEndpoints, PoolsReader):
         await self._caller.write("PUT", path("pools", pool), params)
 
     async def delete(self, pool: str) -> None:
-        await self._caller.write("DELETE", path("pools", pool))
+        if "/" in pool:
+            await self._caller.write("DELETE", "/pools", {"poolid": pool})
+        else:
+            await self._caller.write("DELETE", path("pools", pool))

@@ -43,7 +43,14 @@ class SdnSubnet(Struct, frozen=True, kw_only=True):
     vnet: str = ""
     zone: str = ""
     snat: bool = False
+    state: str = ""
     dhcp_range: tuple[Any, ...] = field(name="dhcp-range", default=())
+
+
+class SdnController(Struct, frozen=True, kw_only=True):
+    controller: str
+    type: str = ""
+    state: str = ""
 
 
 class SdnIpam(Struct, frozen=True, kw_only=True):
@@ -85,9 +92,15 @@ class SdnReader(ReadEndpoints):
     async def vnet(self, vnet: str) -> SdnVnet:
         return await self._caller.read(SdnVnet, path("cluster", "sdn", "vnets", vnet))
 
-    async def subnets(self, vnet: str) -> tuple[SdnSubnet, ...]:
+    async def subnets(self, vnet: str, *, pending: bool | None = None) -> tuple[SdnSubnet, ...]:
         where = path("cluster", "sdn", "vnets", vnet, "subnets")
-        return await self._caller.read(tuple[SdnSubnet, ...], where)
+        return await self._caller.read(tuple[SdnSubnet, ...], where, {"pending": pending})
+
+    async def controllers(self, *, pending: bool | None = None) -> tuple[SdnController, ...]:
+        params: Params = {"pending": pending}
+        return await self._caller.read(
+            tuple[SdnController, ...], "/cluster/sdn/controllers", params
+        )
 
     async def ipams(self) -> tuple[SdnIpam, ...]:
         return await self._caller.read(tuple[SdnIpam, ...], "/cluster/sdn/ipams")
@@ -123,6 +136,13 @@ class SdnWriter(WriteEndpoints, SdnReader):
         }  # fmt: skip
         await self._caller.write("POST", "/cluster/sdn/vnets", params)
 
+    async def update_vnet(
+        self, vnet: str, *, zone: str, tag: int | None = None, alias: str | None = None
+    ) -> None:
+        params: Params = {"zone": zone, "tag": tag, "alias": alias}
+        params = {**params, "delete": "tag"} if tag is None else params
+        await self._caller.write("PUT", path("cluster", "sdn", "vnets", vnet), params)
+
     async def delete_vnet(self, vnet: str) -> None:
         await self._caller.write("DELETE", path("cluster", "sdn", "vnets", vnet))
 
@@ -144,6 +164,25 @@ class SdnWriter(WriteEndpoints, SdnReader):
             "dnszoneprefix": dnszoneprefix,
         }  # fmt: skip
         await self._caller.write("POST", path("cluster", "sdn", "vnets", vnet, "subnets"), params)
+
+    async def update_subnet(
+        self,
+        vnet: str,
+        subnet: str,
+        *,
+        gateway: str | None = None,
+        snat: bool | None = None,
+        dhcp_ranges: Sequence[str] = (),
+    ) -> None:
+        """Change a subnet; what is empty is removed."""
+        removed = [*(["gateway"] if gateway is None else []),
+                   *(["dhcp-range"] if not dhcp_ranges else [])]  # fmt: skip
+        params: Params = {
+            "gateway": gateway, "snat": snat, "dhcp-range": tuple(dhcp_ranges) or None,
+            "delete": ",".join(removed) or None,
+        }  # fmt: skip
+        where = path("cluster", "sdn", "vnets", vnet, "subnets", subnet)
+        await self._caller.write("PUT", where, params)
 
     async def delete_subnet(self, vnet: str, subnet: str) -> None:
         await self._caller.write("DELETE", path("cluster", "sdn", "vnets", vnet, "subnets", subnet))

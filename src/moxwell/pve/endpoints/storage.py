@@ -26,7 +26,16 @@ class StorageDefinition(Struct, frozen=True, kw_only=True):
     pool: str = ""
     vgname: str = ""
     thinpool: str = ""
+    server: str = ""  # of nfs, cifs, pbs
+    monhost: str = ""  # of an external Ceph
+    portal: str = ""  # of iscsi
     digest: str = ""
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The servers that hosts read the storage from."""
+        texts = f"{self.server} {self.monhost} {self.portal}".replace(",", " ").split()
+        return tuple(text.partition(":")[0] for text in texts)
 
 
 class VolumeRow(Struct, frozen=True, kw_only=True):

@@ -54,13 +54,17 @@ from moxwell.pve.steps.media import (
     VolumeStep,
     iso_name,
 )
+from moxwell.pve.steps.pools import DeletePool, EnsurePool
 from moxwell.pve.steps.power import Reboot, Shutdown, Start, Stop
 from moxwell.pve.steps.sdn import ReleaseVnetAddress, ReserveVnetAddress
 from moxwell.pve.steps.security_groups import DeleteSecurityGroup, EnsureSecurityGroup
+from moxwell.pve.steps.tenant_tokens import RevokeToken, TenantToken
+from moxwell.pve.steps.vnets import ApplySdn, DeleteVnet, EnsureVnet, VnetSubnet
 
 __all__ = [
     "AddToHaRule",
     "AddToPool",
+    "ApplySdn",
     "AttachDisk",
     "AttachIso",
     "Clone",
@@ -68,13 +72,17 @@ __all__ = [
     "CreateGuest",
     "CreateGuestSnapshot",
     "DeleteGuestSnapshot",
+    "DeletePool",
     "DeleteSecurityGroup",
+    "DeleteVnet",
     "DeleteVolume",
     "Destroy",
     "DetachDisk",
     "DownloadImage",
     "EjectIso",
+    "EnsurePool",
     "EnsureSecurityGroup",
+    "EnsureVnet",
     "Expectation",
     "GuestRef",
     "GuestStep",
@@ -93,6 +101,7 @@ __all__ = [
     "ReserveVnetAddress",
     "ResizeDisk",
     "RevertPending",
+    "RevokeToken",
     "SetFirewall",
     "Shutdown",
     "SlotTaken",
@@ -100,8 +109,10 @@ __all__ = [
     "Step",
     "Stop",
     "StorageOnHost",
+    "TenantToken",
     "UploadImage",
     "UploadIso",
+    "VnetSubnet",
     "VolumeStep",
     "changed_values",
     "iso_name",

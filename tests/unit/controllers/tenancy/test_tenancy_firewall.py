@@ -76,7 +76,7 @@ def test_rules_are_added_and_removed(
     add: tuple[str, ...],
     drop: tuple[int, ...],
 ) -> None:
-    made, gone = rule_changes(firewall.rules_for(wanted), there)
+    made, gone = rule_changes(tuple(rule(network) for network in wanted), there)
     assert (tuple(r.source for r in made), gone) == (add, drop)
 
 

@@ -66,7 +66,7 @@ ENDING = {"metadata": {**NAMESPACE["metadata"], "deletionTimestamp": "2026-01-01
 FOREIGN = {"metadata": {"name": "tenant-red"}}
 ALLOW: dict[str, Any] = {"network": {"allowFrom": ["10.0.0.0/8"]}}
 OURS = SecurityGroup(group="mox-red", comment=firewall.owner_comment("tenant-red"))
-RULES = firewall.rules_for(("10.0.0.0/8",))
+RULES = firewall.rules_for(tenant("red", **ALLOW))
 
 
 def deleted(name: str) -> Tenant:

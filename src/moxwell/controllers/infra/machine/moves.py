@@ -47,6 +47,7 @@ class ProxmoxMachineReason(StrEnum):
     PAUSED = "Paused"
     SUSPENDED = "Suspended"
     GUEST_FAILED = "GuestFailed"
+    OUTSIDE_TENANT = "OutsideTenant"
     # stages
     PLACING = "Placing"
     ADOPTING = "Adopting"

@@ -8,6 +8,7 @@ from moxwell.api.capi.core import Cluster, Machine
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.network import NetworkDevice
 from moxwell.api.infra.template import LastApplied
+from moxwell.api.infra.tenant_limits import TenantLimits
 from moxwell.api.infra.zone_settings import ZoneSettings
 from moxwell.bootstrap.bootstrap_data import BootstrapData
 from moxwell.bootstrap.network import InterfaceAddress
@@ -167,6 +168,7 @@ class ObservedProxmoxMachine:
     agent_message: str = ""
     agent_poll_seconds: float = 0.0
     agent_addresses: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by interface
+    tenant: TenantLimits | None = None  # read only if a host is to be chosen
     failure_domain: str = ""  # of the host that the guest is on now
     excess: tuple[Excess, ...] = ()  # limits of the tenant that a larger size would exceed
     legacy_applied: LastApplied | None = None  # from the status of an object of an earlier version

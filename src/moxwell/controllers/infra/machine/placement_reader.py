@@ -11,6 +11,7 @@ from dataclasses import replace
 from moxwell.api.infra.cluster import ProxmoxClusterSpec
 from moxwell.api.infra.machine import ProxmoxMachine, ProxmoxMachineSpec
 from moxwell.api.infra.template import Claim
+from moxwell.api.infra.tenant_limits import TenantLimits
 from moxwell.api.infra.zone_settings import ZoneSettings
 from moxwell.clock import Clock
 from moxwell.controllers.infra.host_capabilities import HostCapabilityCache
@@ -18,6 +19,7 @@ from moxwell.controllers.infra.machine.observed import ObservedPlacement, VmidUs
 from moxwell.controllers.infra.machine.placement import placement_request, template_query
 from moxwell.controllers.infra.owners import replica_group
 from moxwell.controllers.infra.templates import TemplateCache, TemplateDetails, template_of
+from moxwell.pve.model import ObservedGuest
 from moxwell.pve.regions import Region, Regions
 from moxwell.pve.reservations import Reservations
 from moxwell.runtime.cache import Cache
@@ -63,10 +65,16 @@ class PlacementReader:
         machines.add_index(BY_REGION, lambda m: (m.spec.region,) if m.spec.region else ())
 
     async def read(
-        self, machine: ProxmoxMachine, spec: ProxmoxClusterSpec, zones: Zones, *, version: str = ""
+        self,
+        machine: ProxmoxMachine,
+        spec: ProxmoxClusterSpec,
+        zones: Zones,
+        *,
+        version: str = "",
+        tenant: TenantLimits | None = None,
     ) -> ObservedPlacement:
         """Everything that the choice for a machine depends on, as it is now."""
-        templates = await self._all_templates(machine.spec, zones, version)
+        templates = await self._all_templates(machine.spec, zones, version, tenant)
         request = placement_request(machine.spec, spec, templates)
         capabilities = await self._read_capabilities(zones, request)
         return ObservedPlacement(  # nothing is awaited from here on
@@ -106,14 +114,15 @@ class PlacementReader:
         return found
 
     async def _all_templates(
-        self, spec: ProxmoxMachineSpec, zones: Zones, version: str
+        self, spec: ProxmoxMachineSpec, zones: Zones, version: str, tenant: TenantLimits | None
     ) -> list[TemplateDetails]:
         """The matching templates of all zones; raises only if no zone has any."""
         found: dict[tuple[str, int], TemplateDetails] = {}
         missing: TemplateMissing | None = None
         for region, zone in zones.values():
             try:
-                for details in await self._zone_templates(spec, region, zone, version):
+                known = _templates(region, tenant)
+                for details in await self._zone_templates(spec, region, zone, version, known):
                     found.setdefault((region.name, details.template.vmid), details)
             except TemplateMissing as error:
                 missing = error
@@ -122,9 +131,13 @@ class PlacementReader:
         return list(found.values())
 
     async def _zone_templates(
-        self, spec: ProxmoxMachineSpec, region: Region, zone: ZoneSettings, version: str
+        self,
+        spec: ProxmoxMachineSpec,
+        region: Region,
+        zone: ZoneSettings,
+        version: str,
+        known: Mapping[int, ObservedGuest],
     ) -> list[TemplateDetails]:
-        known = {t.vmid: t for t in region.inventory.view.templates if t.kind == "qemu"}
         matching = choose_templates(
             template_query(spec, zone, version),
             [template_of(region.name, t) for t in known.values()],
@@ -233,3 +246,12 @@ def _pending_guest(spec: ProxmoxMachineSpec, region: str, claim: Claim) -> Pendi
         claim.storage,
         0 if claim.linked else boot,
     )
+
+
+def _templates(region: Region, tenant: TenantLimits | None) -> dict[int, ObservedGuest]:
+    """The templates of a region by VMID, without those of other tenants."""
+    return {
+        t.vmid: t
+        for t in region.inventory.view.templates
+        if t.kind == "qemu" and (tenant is None or tenant.allows_template_in(t.pool))
+    }

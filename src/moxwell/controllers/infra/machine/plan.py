@@ -10,6 +10,7 @@ bootstrap ISO is attached, and a machine with a providerID was started once.
 
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.infra.template import Claim
+from moxwell.api.infra.tenant_limits import violations_of
 from moxwell.controllers.infra.guest_names import mark_of
 from moxwell.controllers.infra.machine import in_place, steps
 from moxwell.controllers.infra.machine.deletion import (
@@ -102,6 +103,10 @@ def _missing_owner(obj: ProxmoxMachine, seen: ObservedProxmoxMachine) -> Wait | 
 def _place(obj: ProxmoxMachine, seen: ObservedProxmoxMachine) -> ReserveVMID | Wait:
     assert seen.owners is not None
     assert seen.placement is not None
+    if seen.tenant is not None:
+        cluster_pool = seen.owners.proxmox_cluster.spec.pool
+        if outside := "; ".join(violations_of(obj.spec, cluster_pool, seen.tenant)):
+            return Wait(ProxmoxMachineReason.OUTSIDE_TENANT, outside)
     if seen.placement.excess:
         return quota_exceeded(seen.placement.excess)
     return choose_place(obj, seen.owners, seen.placement)

@@ -13,7 +13,9 @@ from moxwell.api.capi.core import Cluster, Machine
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.infra.template import Claim, LastApplied
+from moxwell.api.infra.tenant_limits import TenantLimits, limits_in
 from moxwell.api.infra.zone_settings import zone_settings_of
+from moxwell.api.kinds import Resource
 from moxwell.bootstrap.network_plan import devices_of
 from moxwell.controllers.infra.machine.clone_slots import CloneSlots, CloneTarget
 from moxwell.controllers.infra.machine.guest import GuestReader, read_bootstrap
@@ -37,11 +39,13 @@ from moxwell.controllers.infra.machine.stale_clone import StaleCloneObserver, cl
 from moxwell.controllers.infra.owners import cluster_key, owner_key, proxmox_cluster_key
 from moxwell.controllers.infra.task_backoff import TaskBackoff
 from moxwell.controllers.infra.zone_defaults import ZoneResolver
-from moxwell.errors import MoxwellError, Retryable
+from moxwell.errors import Denied, MoxwellError, Retryable
 from moxwell.kube.reader import Reader
 from moxwell.pve.regions import Region, Regions
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
+
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,9 @@ class MachineObserver:
             seen = await self._see_guest(obj, owners, seen, reader)
             seen = await self._see_growth(obj, seen, reader)
         if needs_place(obj, seen):
-            seen = replace(seen, placement=await self._see_placement(obj, owners, reader))
+            tenant = await self._see_tenant(obj, reader)
+            placement = await self._see_placement(obj, owners, tenant, reader)
+            seen = replace(seen, tenant=tenant, placement=placement)
         return seen
 
     # ---- objects
@@ -112,15 +118,29 @@ class MachineObserver:
             legacy_applied=legacy_applied(obj),
         )
 
+    async def _see_tenant(self, obj: ProxmoxMachine, reader: Reader) -> TenantLimits | None:
+        """The limits of the machine's tenant; without the right to read namespaces none exist."""
+        try:
+            namespace = await reader.find(NAMESPACES, obj.namespace)
+        except Denied:
+            return None
+        return limits_in((namespace or {}).get("metadata") or {})
+
     async def _see_placement(
-        self, obj: ProxmoxMachine, owners: OwnerObjects, reader: Reader
+        self,
+        obj: ProxmoxMachine,
+        owners: OwnerObjects,
+        tenant: TenantLimits | None,
+        reader: Reader,
     ) -> ObservedPlacement:
         machine, cluster = owners.machine.spec, owners.proxmox_cluster
         limits = await self._quota.limits(obj.namespace, reader)
         zones, unreachable = self._zones.zones(cluster, machine.failure_domain, obj.spec.zones)
         if not zones:
             return ObservedPlacement(None, unreachable=unreachable)
-        found = await self._placement.read(obj, cluster.spec, zones, version=machine.version)
+        found = await self._placement.read(
+            obj, cluster.spec, zones, version=machine.version, tenant=tenant
+        )
         excess = self._quota.excess_of_new(obj, limits)  # nothing is awaited after the read
         return replace(found, unreachable=unreachable, excess=excess)
 

@@ -40,9 +40,13 @@ class Defaults:
     control_plane_replicas: int = 2
     data_store: str = "default"
     running_version: str = ""  # of the existing control plane
-    tenant: str = ""  # the tenant of the namespace; the next two are the tenant's
+    tenant: str = ""  # the tenant of the namespace; the next ones are the tenant's
     firewall_group: str = ""
     bridge: str = ""
+    vlan: int | None = None
+    pool: str = ""  # of Proxmox
+    ip_pool: str = ""  # an InClusterIPPool
+    isolated: bool = False  # no node group may name another bridge or VLAN
 
 
 def version_of(app: Kubernetes, defaults: Defaults) -> str:

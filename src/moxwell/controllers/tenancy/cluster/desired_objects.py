@@ -82,7 +82,7 @@ def infrastructure(app: Kubernetes, defaults: Defaults) -> Json:
     spec: Json = {"externalManagedControlPlane": True, "providerIDFormat": "RegionVMID"}
     alone = len(used) == 1  # zones that share addresses would allocate each address twice
     home = regions_of(app, None, defaults)
-    spec["zoneConfig"] = [_zone(app, z, alone, home) for z in used]
+    spec["zoneConfig"] = [_zone(app, z, alone, home, defaults.ip_pool) for z in used]
     if app.spec.network.addresses and not alone:
         spec["ipv4Config"] = _addresses(app)
     if app.spec.network.dns_servers:
@@ -111,7 +111,9 @@ def _addresses(app: Kubernetes) -> Json:
     return {**given, "gateway": net.gateway}
 
 
-def _zone(app: Kubernetes, place: ClusterZone, alone: bool, home: tuple[str, ...]) -> Json:
+def _zone(
+    app: Kubernetes, place: ClusterZone, alone: bool, home: tuple[str, ...], ip_pool: str
+) -> Json:
     region, net = place.region, app.spec.network
     zone: Json = {"zone": place.name, "region": region.name, "bridge": region.bridge}
     if place.hosts:
@@ -120,8 +122,9 @@ def _zone(app: Kubernetes, place: ClusterZone, alone: bool, home: tuple[str, ...
         zone["onRequest"] = True
     if net.addresses:
         zone |= {"ipv4Config": _addresses(app)} if alone else {}
-    elif pool := net.pool or region.pool:
-        kind = "InClusterIPPool" if net.pool else "GlobalInClusterIPPool"
+    elif pool := net.pool or ip_pool or region.pool:
+        own = net.pool or ip_pool
+        kind = "InClusterIPPool" if own else "GlobalInClusterIPPool"
         zone["ipPoolRef"] = [ref(IPAM, kind, pool)]  # as the API server would default it
     if region.dns:
         zone["dnsServers"] = list(region.dns)

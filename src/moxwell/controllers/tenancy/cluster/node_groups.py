@@ -23,6 +23,7 @@ from moxwell.controllers.tenancy.cluster.naming import (
     seconds,
     short_hash,
 )
+from moxwell.errors import Invalid
 
 Json = dict[str, Any]
 AUTOSCALER = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-"
@@ -52,10 +53,11 @@ def group_objects(app: Kubernetes, group: NodeGroup, defaults: Defaults) -> Iter
 def machine_spec(app: Kubernetes, group: NodeGroup, size: NodeSize, defaults: Defaults) -> Json:
     """The spec of a group's ProxmoxMachineTemplate."""
     device: Json = {"name": "net0", "model": "virtio"}
-    bridge = group.bridge or defaults.bridge
+    _refuse_other_network(group, defaults)
+    bridge, vlan = group.bridge or defaults.bridge, group.vlan or defaults.vlan
     device |= {"bridge": bridge} if bridge else {}
     device |= {"firewall": True} if defaults.firewall_group else {}
-    device |= {"vlan": group.vlan} if group.vlan else {}
+    device |= {"vlan": vlan} if vlan else {}
     if not _has_pool(app, group, defaults):
         device["dhcp4"] = True
     spec: Json = {
@@ -71,6 +73,8 @@ def machine_spec(app: Kubernetes, group: NodeGroup, size: NodeSize, defaults: De
         spec |= {"storage": group.storage, "full": True}
     if defaults.firewall_group:
         spec["firewallGroups"] = [defaults.firewall_group]
+    if pool := resource_pool(app, group, defaults):
+        spec["pool"] = pool
     if zones := _selectable_zones(app, group, defaults):
         spec["zones"] = zones
     if group.gpus:
@@ -78,11 +82,33 @@ def machine_spec(app: Kubernetes, group: NodeGroup, size: NodeSize, defaults: De
     return spec
 
 
+def _refuse_other_network(group: NodeGroup, defaults: Defaults) -> None:
+    """Nodes of an isolated tenant are connected to the tenant's network and to no other."""
+    if not defaults.isolated:
+        return
+    if group.bridge not in ("", defaults.bridge):
+        raise Invalid(f"node group {group.name}: the tenant may not use the bridge {group.bridge}")
+    if group.vlan not in (None, defaults.vlan):
+        raise Invalid(f"node group {group.name}: the tenant may not use the VLAN {group.vlan}")
+
+
+def resource_pool(app: Kubernetes, group: NodeGroup, defaults: Defaults) -> str:
+    """The Proxmox pool of a group: the tenant's, below the pool that Moxwell is limited to."""
+    names = regions_of(app, group, defaults)
+    parents = {r.resource_pool for r in defaults.regions if r.name in names}
+    if len(parents) > 1:
+        raise Invalid(
+            f"node group {group.name}: regions {', '.join(names)} are limited to different pools; "
+            "name the regions of each group"
+        )
+    return "/".join(part for part in (*parents, defaults.pool) if part)
+
+
 def autoscaled_machine_spec(app: Kubernetes, defaults: Defaults) -> Json:
     """The fields that machines of the autoscaler share with the first node group."""
     group = next(iter(app.spec.groups), NodeGroup(name="autoscaled"))
     spec = machine_spec(app, group, size_of(group), defaults)
-    shared = ("network", "firewallGroups", "storage", "full", "spread")
+    shared = ("network", "firewallGroups", "storage", "full", "spread", "pool")
     return {name: spec[name] for name in shared if name in spec}
 
 
@@ -103,7 +129,7 @@ def _template(group: NodeGroup) -> Json:
 
 
 def _has_pool(app: Kubernetes, group: NodeGroup, defaults: Defaults) -> bool:
-    if app.spec.network.addresses or app.spec.network.pool:
+    if app.spec.network.addresses or app.spec.network.pool or defaults.ip_pool:
         return True
     names = regions_of(app, group, defaults)
     return all(r.pool for r in defaults.regions if r.name in names)

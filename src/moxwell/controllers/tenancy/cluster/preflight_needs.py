@@ -46,7 +46,10 @@ def _region(
     return RegionNeeds(
         pool=region.resource_pool,
         networks=tuple(
-            NetworkNeed(group.bridge or defaults.bridge or region.bridge, group.vlan or 0)
+            NetworkNeed(
+                group.bridge or defaults.bridge or region.bridge,
+                group.vlan or defaults.vlan or 0,
+            )
             for group, _, _ in rows
         ),
         storage=storages.pop() if len(storages) == 1 else "",

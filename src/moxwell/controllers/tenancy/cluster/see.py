@@ -12,7 +12,15 @@ from moxwell.api.cozystack import Kubernetes
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.kinds import Resource
 from moxwell.clock import Clock
-from moxwell.controllers.tenancy.annotations import BRIDGE, FIREWALL_GROUP, TENANT_LABEL
+from moxwell.controllers.tenancy.annotations import (
+    BRIDGE,
+    FIREWALL_GROUP,
+    IP_POOL,
+    ISOLATED,
+    POOL,
+    TENANT_LABEL,
+    VLAN,
+)
 from moxwell.controllers.tenancy.cluster.defaults import Defaults
 from moxwell.controllers.tenancy.cluster.plan import (
     CLUSTER_KINDS,
@@ -42,6 +50,10 @@ def defaults_in(namespace: Json, defaults: Defaults) -> Defaults:
         tenant=(namespace.get("labels") or {}).get(TENANT_LABEL, ""),
         firewall_group=annotations.get(FIREWALL_GROUP, ""),
         bridge=annotations.get(BRIDGE, ""),
+        vlan=int(annotations[VLAN]) if annotations.get(VLAN, "").isdecimal() else None,
+        pool=annotations.get(POOL, ""),
+        ip_pool=annotations.get(IP_POOL, ""),
+        isolated=annotations.get(ISOLATED) == "true",
     )
 
 

@@ -8,11 +8,13 @@ somebody else and is never changed.
 import hashlib
 import ipaddress
 import re
+from collections.abc import Iterable
 
-from moxwell.api.cozystack import Tenant
+from moxwell.api.cozystack import Tenant, TenantFirewallRule
 from moxwell.errors import Invalid
 from moxwell.pve.endpoints.firewall import FirewallRule, SecurityGroup
 
+PROTOCOLS = ("tcp", "udp", "icmp")
 MAX_NAME_LENGTH = 18  # of a security group
 _OWNER = re.compile(r"moxwell-tenant=(\S+)")
 
@@ -27,14 +29,16 @@ def group_name(namespace: str) -> str:
 
 def allowed_networks(tenant: Tenant) -> tuple[str, ...]:
     """The networks of ``spec.network.allowFrom``, sorted; none: the tenant has no firewall."""
+    return _networks("spec.network.allowFrom", tenant.spec.network.allow_from)
+
+
+def _networks(where: str, texts: Iterable[str]) -> tuple[str, ...]:
     found = []
-    for text in tenant.spec.network.allow_from:
+    for text in texts:
         try:
             found.append(str(ipaddress.ip_network(text, strict=False)))
         except ValueError as error:
-            raise Invalid(
-                f"spec.network.allowFrom: {text!r} is not a network like 10.0.0.0/8"
-            ) from error
+            raise Invalid(f"{where}: {text!r} is not a network like 10.0.0.0/8") from error
     return tuple(sorted(set(found)))
 
 
@@ -49,8 +53,39 @@ def is_owned(group: SecurityGroup, namespace: str) -> bool:
     return found is not None and found[1] == namespace
 
 
-def rules_for(networks: tuple[str, ...]) -> tuple[FirewallRule, ...]:
-    """One rule per network that accepts everything from it; the rest is dropped."""
-    return tuple(
-        FirewallRule(type="in", action="ACCEPT", enable=1, source=network) for network in networks
-    )
+def has_firewall(tenant: Tenant) -> bool:
+    return bool(tenant.spec.network.allow_from or tenant.spec.network.firewall_rules)
+
+
+def rules_for(tenant: Tenant) -> tuple[FirewallRule, ...]:
+    """Rules that accept: everything from ``allowFrom``, ports of ``rules``; the rest is dropped."""
+    open_networks = [
+        FirewallRule(type="in", action="ACCEPT", enable=1, source=network)
+        for network in allowed_networks(tenant)
+    ]
+    by_port = [
+        FirewallRule(
+            type="in", action="ACCEPT", enable=1,
+            source=",".join(_networks("spec.network.rules", rule.sources)),
+            proto=_protocol(rule), dport=_ports(rule),
+        )
+        for rule in tenant.spec.network.firewall_rules
+    ]  # fmt: skip
+    return (*open_networks, *by_port)
+
+
+def _protocol(rule: TenantFirewallRule) -> str:
+    if rule.protocol not in PROTOCOLS:
+        raise Invalid(f"spec.network.rules: protocol is one of {', '.join(PROTOCOLS)}")
+    return rule.protocol
+
+
+def _ports(rule: TenantFirewallRule) -> str:
+    """The ports of a rule as Proxmox writes them: ``80,443,30000:32767``."""
+    if rule.ports and rule.protocol == "icmp":
+        raise Invalid("spec.network.rules: icmp has no ports")
+    for part in rule.ports.split(",") if rule.ports else ():
+        ends = part.strip().split(":")
+        if not all(e.isdecimal() and 0 < int(e) < 65536 for e in ends) or len(ends) > 2:
+            raise Invalid(f"spec.network.rules: {part!r} is no port or range such as 30000:32767")
+    return rule.ports.replace(" ", "")

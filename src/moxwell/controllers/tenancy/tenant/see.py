@@ -1,9 +1,13 @@
 """Read the namespace of a tenant, the objects in it, and its security group in every region."""
 
+from dataclasses import replace
 from typing import Any
 
 from moxwell.api.cozystack import Kubernetes, Tenant
-from moxwell.controllers.tenancy.tenant.firewall import allowed_networks, group_name
+from moxwell.controllers.tenancy.annotations import MADE
+from moxwell.controllers.tenancy.tenant import isolation
+from moxwell.controllers.tenancy.tenant.firewall import group_name, has_firewall
+from moxwell.controllers.tenancy.tenant.isolation import ObservedIsolation
 from moxwell.controllers.tenancy.tenant.plan import (
     RESOURCES,
     ObservedFirewall,
@@ -11,6 +15,7 @@ from moxwell.controllers.tenancy.tenant.plan import (
     desired_objects,
     namespace_of,
 )
+from moxwell.controllers.tenancy.tenant.see_isolation import IsolationObserver
 from moxwell.errors import Retryable
 from moxwell.kube.reader import Reader
 from moxwell.pve.regions import Region, Regions
@@ -34,16 +39,34 @@ class TenantObserver:
         namespace = await self._whole.find(RESOURCES["Namespace"], name)
         page = await reader.list(Kubernetes, name) if namespace is not None else None
         clusters = tuple(sorted(c.name for c in page.items)) if page else ()
-        return ObservedTenantNamespace(
+        seen = ObservedTenantNamespace(
             namespace=namespace,
             clusters=clusters,
-            objects=await self._objects(tenant, clusters) if namespace is not None else (),
             firewalls=await self._firewalls(tenant),
+            isolations=await self._isolations(tenant, reader, namespace),
         )
+        if namespace is None:
+            return seen
+        return replace(seen, objects=await self._objects(tenant, seen))
 
-    async def _objects(self, tenant: Tenant, clusters: tuple[str, ...]) -> tuple[Json, ...]:
+    async def _isolations(
+        self, tenant: Tenant, reader: Reader, namespace: Json | None
+    ) -> tuple[ObservedIsolation, ...] | None:
+        """What the tenant is to have or had; a tenant without any costs no requests."""
+        if self._regions is None:
+            return None
+        annotations = ((namespace or {}).get("metadata") or {}).get("annotations") or {}
+        what = isolation.wanted(tenant) | set(filter(None, annotations.get(MADE, "").split(",")))
+        if tenant.deleting and namespace is None:
+            what = frozenset({isolation.POOL, isolation.VNET, isolation.TOKEN})
+        if not what:
+            return ()
+        observer = IsolationObserver(reader, namespace_of(tenant), deleting=tenant.deleting)
+        return tuple([await observer.see(region, what) for region in self._regions.values()])
+
+    async def _objects(self, tenant: Tenant, seen: ObservedTenantNamespace) -> tuple[Json, ...]:
         found = []
-        for wanted in desired_objects(tenant, clusters):
+        for wanted in desired_objects(tenant, seen.clusters, seen):
             meta, resource = wanted["metadata"], RESOURCES[wanted["kind"]]
             obj = await self._whole.find(resource, meta["name"], meta.get("namespace", ""))
             found += [{**obj, "kind": wanted["kind"]}] if obj is not None else []
@@ -52,7 +75,7 @@ class TenantObserver:
     async def _firewalls(self, tenant: Tenant) -> tuple[ObservedFirewall, ...] | None:
         if self._regions is None:
             return None
-        if not allowed_networks(tenant) and not tenant.deleting:
+        if not has_firewall(tenant) and not tenant.deleting:
             return ()
         name = group_name(namespace_of(tenant))
         return tuple([await _firewall(region, name) for region in self._regions.values()])

@@ -1,0 +1,65 @@
+"""
+Steps on resource pools of tenants.
+
+A pool is owned by its comment; one with another comment raises ``Foreign``.
+"""
+
+from moxwell.errors import Busy
+from moxwell.pve.client import PveReader, PveWriter
+from moxwell.pve.effects import Owned
+from moxwell.pve.endpoints.access import PoolRow
+from moxwell.pve.ownership import Foreign
+from moxwell.pve.steps.contract import Step, same_region
+from moxwell.pve.values import Upid
+
+
+class PoolNotEmpty(Busy):
+    """A pool has members, so it is not deleted."""
+
+    reason = "PoolNotEmpty"
+
+
+class PoolStep(Step, frozen=True, kw_only=True):
+    """A step on the resource pool with this name and comment."""
+
+    region_name: str
+    pool: str
+    comment: str
+
+    @property
+    def region(self) -> str:
+        return self.region_name
+
+    @property
+    def owned(self) -> Owned:
+        return Owned(f"comment {self.comment}", names=(self.pool,))
+
+    async def find(self, pve: PveReader) -> PoolRow | None:
+        """Return the pool, None if there is none; raises ``Foreign`` if it is another owner's."""
+        same_region(pve, self.region_name)
+        found = next((row for row in await pve.pools.list() if row.poolid == self.pool), None)
+        if found is not None and self.comment not in found.comment.split():
+            raise Foreign(f"pool {self.pool} in region {self.region_name} has another owner")
+        return found
+
+
+class EnsurePool(PoolStep, frozen=True):
+    """Create a resource pool."""
+
+    async def perform(self, pve: PveWriter) -> Upid | None:
+        if await self.find(pve) is None:
+            await pve.pools.create(self.pool, comment=self.comment)
+        return None
+
+
+class DeletePool(PoolStep, frozen=True):
+    """Delete an empty resource pool; Proxmox deletes its ACL entries too."""
+
+    async def perform(self, pve: PveWriter) -> Upid | None:
+        if await self.find(pve) is None:
+            return None
+        members = (await pve.pools.get(self.pool)).members
+        if members:
+            raise PoolNotEmpty(f"pool {self.pool} has {len(members)} members; it is kept")
+        await pve.pools.delete(self.pool)
+        return None
