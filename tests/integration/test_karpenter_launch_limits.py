@@ -9,6 +9,8 @@ from moxwell.controllers.infra.machine.clone_slots import CloneSlots, CloneTarge
 from moxwell.controllers.infra.policy import FULL_CLONES
 from moxwell.controllers.karpenter.provider import InstanceState
 from moxwell.lab.proxmox.state import SimRegion
+from moxwell.scheduling.numa.sources import read_settings
+from moxwell.scheduling.well_known_labels import REGION
 from moxwell.testing.karpenter_environment import (
     MANIFEST,
     KarpenterEnvironment,
@@ -79,5 +81,41 @@ def test_slots_are_counted_per_host_and_storage() -> None:
             slots.free("b")
             assert slots.take("f", region, CloneTarget("pve1", "ceph"))
             assert not slots.take("g", region, CloneTarget("pve1", "lvm"))  # the host is busy
+
+    run_virtual(story())
+
+
+CROWDED = WORLD.replace(
+    "      - vmid: 201\n",
+    """      - vmid: 150
+        type: lxc
+        node: pve1
+        name: busy
+        running: true
+        config: {cores: 30, memory: 8192, hostname: busy, rootfs: "ceph:vm-150-disk-0,size=8G"}
+      - vmid: 201\n""",
+)
+RATIOS = read_settings('{"north": {"pve1": {"cpuovercommit": 2.0, "reservedcpus": [0, 1]}}}')
+
+
+async def free_on(env: KarpenterEnvironment, zone: str, region: str) -> set[str]:
+    types = await env.provider.instance_types(await env.pool())
+    return {
+        t.name
+        for t in types
+        for o in t.offerings
+        if o.available and (o.zone, dict(o.labels)[REGION]) == (zone, region)
+    }
+
+
+def test_containers_count_and_hosts_have_ratios_of_overcommitment() -> None:
+    async def story() -> None:
+        async with karpenter_environment(world=CROWDED) as env:
+            left = await free_on(env, "pve1", "north")
+            assert "c1.2VCPU-4GB" in left
+            assert "c1.4VCPU-8GB" not in left  # the container has 30 of 32 CPUs
+        async with karpenter_environment(world=CROWDED, hosts=RATIOS) as env:
+            left = await free_on(env, "pve1", "north")
+            assert "c1.16VCPU-32GB" in left  # 30 CPUs twice, less those of the container
 
     run_virtual(story())

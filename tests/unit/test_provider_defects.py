@@ -1,0 +1,133 @@
+"""
+Defects of karpenter-provider-proxmox that users reported or that its code shows, and our tests.
+
+Each row names the defect and the tests that show that it is not here. The test below keeps that
+they exist; what they assert is in them.
+"""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+LAUNCH = "integration/test_karpenter_proxmox.py"
+LIMITS = "integration/test_karpenter_launch_limits.py"
+PINNED = "integration/test_karpenter_numa.py"
+NUMA = "unit/scheduling/test_numa.py"
+AGENT = "unit/agent/test_agent_pinning.py"
+DEFECTS = [
+    # launch
+    (
+        "30 to 40 requests per launch, polls per guest",
+        LAUNCH,
+        "a_node_claim_becomes_a_node_and_leaves_nothing_behind",
+    ),
+    (
+        "waits of 5 and 2 seconds destroy healthy guests",
+        LIMITS,
+        "full_clones_are_limited_and_slow_ones_are_kept",
+    ),
+    ("parallel clones time each other out", LIMITS, "slots_are_counted_per_host_and_storage"),
+    (
+        "the loser of a race for a VMID deletes the winner's guest",
+        LAUNCH,
+        "a_node_claim_becomes_a_node_and_leaves_nothing_behind",
+    ),
+    (
+        "a guest that never registers is leaked",
+        "integration/test_karpenter_crash.py",
+        "after_any_effect",
+    ),
+    ("no InsufficientCapacity, no other offering", LAUNCH, "a_host_without_room_is_passed_over"),
+    (
+        "an image without a name panics",
+        "integration/test_template_objects.py",
+        "a_template_is_made_and_a_machine_uses_it_by_its_version",
+    ),
+    (
+        "the storage of the boot device is required in fact",
+        LAUNCH,
+        "the_example_of_karpenter_provider_proxmox_makes_a_guest",
+    ),
+    ("full clones only", LAUNCH, "a_node_claim_becomes_a_node_and_leaves_nothing_behind"),
+    # capacity
+    (
+        "containers and guests in flight do not count",
+        LIMITS,
+        "containers_count_and_hosts_have_ratios_of_overcommitment",
+    ),
+    (
+        "no ratio of overcommitment",
+        LIMITS,
+        "containers_count_and_hosts_have_ratios_of_overcommitment",
+    ),
+    (
+        "disk space is not checked",
+        "unit/scheduling/test_guest_sizes.py",
+        "a_size_without_disk_space_is_not_offered",
+    ),
+    (
+        "reserved memory is the same for every size",
+        "unit/scheduling/test_guest_sizes.py",
+        "overhead_grows_with_the_size",
+    ),
+    (
+        "a node reports less memory than its guest has",
+        "unit/controllers/karpenter/test_karpenter_proxmox_launch.py",
+        "a_node_reports_less_memory_than_its_guest_has",
+    ),
+    (
+        "opaque reason why no type matches",
+        "unit/controllers/karpenter/test_karpenter_proxmox_launch.py",
+        "why_there_is_no_offering",
+    ),
+    ("the key memory of the documentation is ignored", NUMA, "a_file_describes_hosts"),
+    (
+        "credentials in files are refused",
+        "unit/pve/test_pve_config.py",
+        "secrets_and_ca_are_read_from_files",
+    ),
+    # joining
+    ("kubeadm refuses the token: no signature", LAUNCH, "templates_of_a_secret_make_a_node"),
+    ("a token joins as any node", "attacks/test_join_tokens.py", "a_token_joins_its_own_node_only"),
+    (
+        "tokens are not deleted",
+        "unit/controllers/karpenter/test_karpenter_proxmox_launch.py",
+        "tokens_of_registered_and_missing_claims_are_obsolete",
+    ),
+    # NUMA and pinning
+    (
+        "each NUMA node gets the whole memory",
+        NUMA,
+        "a_guest_that_must_span_divides_its_memory_exactly",
+    ),
+    (
+        "vCPUs are mapped to CPUs in random order",
+        AGENT,
+        "each_vcpu_gets_its_cpu_and_the_emulator_runs_beside_them",
+    ),
+    ("the guest sees no topology", NUMA, "a_socket_for_each_numa_node"),
+    ("shared guests run on pinned cores", AGENT, "no_thread_of_another_runs_on_a_pinned_core"),
+    (
+        "an offering ignores NUMA nodes, its launch fails",
+        PINNED,
+        "pinned_guests_start_and_share_nothing",
+    ),
+    (
+        "the topology is guessed wrong",
+        "unit/agent/test_agent_topology.py",
+        "the_published_topology_places_guests",
+    ),
+    ("queues per NIC regress", NUMA, "queues_follow_vcpus"),
+]
+
+
+def names_in(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text())
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize(("defect", "file", "test"), DEFECTS, ids=[row[0] for row in DEFECTS])
+def test_each_defect_has_a_test(defect: str, file: str, test: str) -> None:
+    assert f"test_{test}" in names_in(TESTS / file), defect
