@@ -11,6 +11,7 @@ import yaml
 
 import moxwell
 from moxwell.bootstrap import join_tokens
+from moxwell.controllers.karpenter.options import AutoscalerOptions, FeatureGates, PackingMode
 from moxwell.pve import config
 from support.helm import CHARTS, Helm, Rendered
 
@@ -135,6 +136,7 @@ def workloads(found: Rendered) -> list[Json]:
         ({"operator": {"karpenter": True}}, "needs operator.scaledCluster, NAMESPACE/NAME"),
         ({"operator": {**SCALING["operator"], "scaledCluster": "own"}}, "scaledCluster"),
         ({"operator": {**SCALING["operator"], "infra": False}}, "needs operator.infra"),
+        ({"operator": {**SCALING["operator"], "autoscaler": {"mode": "fast"}}}, "mode"),
         ({"operator": {**SCALING["operator"], "namespaces": ["a"]}}, "remove operator.namespaces"),
     ],
 )
@@ -200,6 +202,34 @@ def test_the_autoscaler_writes_secrets_in_two_namespaces_only(helm: Helm) -> Non
     assert spaces.keys() == {"capi", "kube-system"}
     assert ("", "secrets", "", "create") in spaces["capi"]
     assert ("", "secrets", "", "delete") in spaces["kube-system"]
+
+
+def test_settings_of_the_autoscaler_are_flags_that_the_operator_accepts(helm: Helm) -> None:
+    chosen = {
+        "mode": "exact",
+        "minValuesPolicy": "BestEffort",
+        "batchMaxDuration": "20s",
+        "maxBatchPods": 2_000_000,
+        "featureGates": {"nodeRepair": True, "nodeOverlay": False},
+    }
+    values = {"operator": {**SCALING["operator"], "autoscaler": chosen}}
+    found = helm.template("moxwell", SPACE, values)
+    manager = found["Deployment", "moxwell-controller-manager"]
+    args = manager["spec"]["template"]["spec"]["containers"][0]["args"]
+    flags = dict(a.removeprefix("--").split("=", 1) for a in args if "=" in a)
+    options = AutoscalerOptions().with_values(
+        {
+            "mode": flags["autoscaler-mode"],
+            "minValuesPolicy": flags["min-values-policy"],
+            "batchMaxDuration": flags["batch-max-duration"],
+            "maxBatchPods": flags["max-batch-pods"],
+            "featureGates": flags["feature-gates"],
+        }
+    )
+    assert options.mode is PackingMode.EXACT
+    assert options.max_batch_pods == 2_000_000
+    assert options.gates == FeatureGates(node_repair=True, node_overlay=False)
+    assert "preference-policy" not in flags  # the configuration file decides
 
 
 def test_storage_is_that_of_the_release(helm: Helm) -> None:

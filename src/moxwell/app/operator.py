@@ -79,7 +79,7 @@ def check(options: OperatorOptions) -> None:
     regions = load(options)
     _provider(options)
     if (scaled := _scaled_cluster(options)) is not None:
-        _autoscaler_options(options, scaled)
+        autoscaler_options_of(options, scaled)
     InfraPolicy.parse(_text(options))
     balancer = cloud.parse(_text(options)).load_balancer
     names = {region.region for region in regions}
@@ -111,7 +111,7 @@ def _provider(options: OperatorOptions) -> autoscaler_files.ProviderSettings:
     return autoscaler_files.load(_text(options), options.config.parent, options.provider_files)
 
 
-def _autoscaler_options(options: OperatorOptions, cluster: Key) -> "AutoscalerOptions":
+def autoscaler_options_of(options: OperatorOptions, cluster: Key) -> "AutoscalerOptions":
     """The options of the autoscaler: the file, and the flags over it."""
     from moxwell.controllers.karpenter import options as autoscaler_options
 
@@ -218,7 +218,7 @@ class _Operator:
             settings=settings.catalogue,
             trusted=True,
         )
-        chosen = AutoscalerSettings.of(_autoscaler_options(self.options, scaled))
+        chosen = AutoscalerSettings.of(autoscaler_options_of(self.options, scaled))
         add_autoscaler(self.runtime, self.clock, provider, chosen)
 
     def add_tenancy(self, defaults: "Callable[[], Defaults]") -> None:

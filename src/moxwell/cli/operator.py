@@ -256,7 +256,7 @@ def _options(flags: OperatorFlags) -> "OperatorOptions":
             node_policy=flags.node_policy,
             proxmox_vmid=flags.proxmox_vmid,
         ),
-        autoscaler=_autoscaler(flags),
+        autoscaler=autoscaler_flags(flags),
         kubeconfig=flags.kubeconfig,
         context=flags.context,
         dry_run=flags.dry_run,
@@ -301,7 +301,7 @@ def _lease_times(flags: OperatorFlags) -> "LeaseTimes":
     return times
 
 
-def _autoscaler(flags: OperatorFlags) -> dict[str, str]:
+def autoscaler_flags(flags: OperatorFlags) -> dict[str, str]:
     """The flags of the autoscaler that were given, under the names of the configuration file."""
     given = {
         "mode": flags.autoscaler_mode,

@@ -9,9 +9,11 @@ import pytest
 
 from moxwell.app import operator
 from moxwell.app.operator import OperatorOptions
+from moxwell.cli.operator import OperatorFlags, autoscaler_flags
 from moxwell.controllers.infra.region_registry import RegionRegistry
 from moxwell.errors import Invalid
 from moxwell.pve.regions import Regions
+from moxwell.runtime.key import Key
 from moxwell.runtime.manager import assemble
 from moxwell.runtime.settings import ManagerSettings
 from moxwell.testing.cached_worlds import open_store
@@ -132,3 +134,23 @@ def test_the_autoscaler_runs_beside_the_machines(tmp_path: Path) -> None:
             assert runtime.manager.worker(name) is not None
 
     run_virtual(story())
+
+
+def test_flags_of_the_autoscaler_replace_the_file_and_wrong_ones_stop_the_start(
+    tmp_path: Path,
+) -> None:
+    text = ONE + "features: {autoscaler: {mode: exact, batchMaxDuration: 20s}}\n"
+    flags = OperatorFlags(
+        controllers="infra,karpenter", scaled_cluster="a/b", batch_max_duration="5s"
+    )
+    given = replace(
+        options(tmp_path / "config.yaml", text, SCALING),
+        scaled_cluster="a/b",
+        autoscaler=autoscaler_flags(flags),
+    )
+    operator.check(given)
+    found = operator.autoscaler_options_of(given, Key("a", "b"))
+    assert (found.mode, found.batch_max_seconds) == ("exact", 5.0)
+    wrong = replace(given, autoscaler={"featureGates": "Nope=true"})
+    with pytest.raises(Invalid, match=r"the flags\.featureGates: unknown Nope"):
+        operator.check(wrong)

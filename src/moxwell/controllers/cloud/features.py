@@ -17,9 +17,9 @@ from moxwell.errors import Invalid
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 FEATURES = {"provider", "ha_group", "force_update_labels", "network", "load_balancer"}
-OTHERS = {  # keys of the storage driver and of the infrastructure controllers in the same file
+OTHERS = {  # keys of the storage driver and of other controllers in the same file
     "controllerVmID", "controllerVMID", "volumeTenant", "staticVolumes", "ownVolumesByPrefix",
-    "adoptGuests", "credentialHosts", "crossNamespaceCredentials",
+    "adoptGuests", "credentialHosts", "crossNamespaceCredentials", "autoscaler",
     "fullClones", "instanceTypesFile", "nodeSettingFile", "nodePolicy", "proxmoxVMID",
 }  # fmt: skip
 NETWORK = {"mode", "external_ip_cidrs", "ip_sort_order", "ipv6_support_disabled"}
