@@ -60,7 +60,7 @@ def restart_message(options: LaunchOptions, info: InstanceInfo) -> str:
         "--world": options.world and options.world != info.world,
         "--control-plane-binaries": wanted and wanted != (current or "no"),
         "--autoscaler-mode": options.autoscaler_mode
-        and options.autoscaler_mode != info.autoscaler_mode,
+        and options.autoscaler_mode != (info.autoscaler_mode or "optimise"),
     }
     names = [option for option, different in differs.items() if different]
     if not names:
@@ -70,6 +70,14 @@ def restart_message(options: LaunchOptions, info: InstanceInfo) -> str:
         f"{' and '.join(names)} {verb} effect at the next start: "
         "`moxwell down`, then this command again"
     )
+
+
+def _check_autoscaler(text: str) -> None:
+    """Refuse wrong settings of the autoscaler; most files have none, and nothing is loaded."""
+    if "autoscaler" in (config_file.parse_mapping(text).get("features") or {}):
+        from moxwell.controllers.karpenter.options import parse_config
+
+        parse_config(text)
 
 
 def check(options: LaunchOptions) -> None:
@@ -83,7 +91,9 @@ def check(options: LaunchOptions) -> None:
             raise Missing(f"the configuration file {options.config} does not exist")
         config.load(Path(options.config))
         config.control_plane_binaries(Path(options.config))
-        addresses.parse(config_file.read_text(Path(options.config))).check()
+        text = config_file.read_text(Path(options.config))
+        addresses.parse(text).check()
+        _check_autoscaler(text)
     if binaries not in BINARIES_KEYWORDS and not Path(binaries).is_dir():
         raise Missing(f"the folder {binaries} with control plane binaries does not exist")
     if options.world and not Path(options.world).is_file():

@@ -8,6 +8,7 @@ import pytest
 from moxwell.app import launch_options
 from moxwell.app.launch_options import LaunchOptions, restart_message
 from moxwell.app.state_dir import InstanceInfo, StateDir
+from moxwell.errors import Invalid
 
 
 def info(**known: str) -> InstanceInfo:
@@ -60,3 +61,26 @@ def test_stored_options_are_read_under_their_old_names(tmp_path: Path, file: str
 
 def test_no_options_are_stored_before_the_first_start(tmp_path: Path) -> None:
     assert launch_options.stored(StateDir("one", {"XDG_STATE_HOME": str(tmp_path)})) is None
+
+
+@pytest.mark.parametrize(
+    ("mode", "features", "message"),
+    [
+        ("fast", "", "--autoscaler-mode must be exact or optimise"),
+        ("exact", "features: {autoscaler: {mode: fast}}", "features.autoscaler.mode must be one"),
+        ("exact", "features: {autoscaler: {mode: exact}}", ""),
+    ],
+)
+def test_wrong_settings_of_the_autoscaler_are_refused(
+    tmp_path: Path, mode: str, features: str, message: str
+) -> None:
+    file = tmp_path / "regions.yaml"
+    region = '{url: "https://h:8006", region: r, token_id: "u@pve!t", token_secret: s}'
+    file.write_text(f"clusters: [{region}]\n{features}\n")
+    given = LaunchOptions(name="x", config=str(file), autoscaler_mode=mode)
+    if not message:
+        launch_options.check(given)
+        return
+    with pytest.raises(Invalid) as caught:
+        launch_options.check(given)
+    assert message in str(caught.value)

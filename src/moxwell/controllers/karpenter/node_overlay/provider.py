@@ -15,14 +15,16 @@ from moxwell.api.karpenter.capacity import NodeOverlay
 from moxwell.api.karpenter.fields import NodeClaimRequirement
 from moxwell.api.karpenter.nodeclaims import NodeClaim, ResourceRequests
 from moxwell.api.karpenter.nodepools import NodePool
+from moxwell.api.kinds import as_dict
 from moxwell.controllers.karpenter.provider import MachineProvider, NodeClassState, NodeInstance
 from moxwell.controllers.karpenter.state.pools import label_rules
 from moxwell.errors import Busy
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
-from moxwell.scheduling.packing.instance_types import InstanceType
+from moxwell.scheduling.packing.instance_types import InstanceType, Offering
 from moxwell.scheduling.packing.overlays import OverlaidPool, overlaid
-from moxwell.scheduling.packing.pod_parsing import label_pairs
+from moxwell.scheduling.packing.pod_parsing import label_pairs, pool_requirements
+from moxwell.scheduling.requirements import LabelRequirement
 from moxwell.scheduling.well_known_labels import INSTANCE_TYPE, NODE_POOL
 
 Types = tuple[InstanceType, ...]
@@ -60,7 +62,9 @@ class OverlaidProvider:
 
     async def instance_types(self, pool: NodePool) -> Types:
         """The types of a pool with overlays applied."""
-        listed = await self.inner.instance_types(pool)
+        return self._applied_to(pool, await self.inner.instance_types(pool))
+
+    def _applied_to(self, pool: NodePool, listed: Types) -> Types:
         known = self._overlays.list()
         if self._overlays.synced and not known:
             return listed
@@ -83,7 +87,7 @@ class OverlaidProvider:
         pool = self._pools.find(Key("", claim.metadata.labels.get(NODE_POOL, "")))
         if pool is not None and self._accepted:
             listed = await self.inner.instance_types(pool)
-            claim = launched_claim(claim, listed, await self.instance_types(pool))
+            claim = launched_claim(claim, listed, self._applied_to(pool, listed))
         await self.inner.launch(claim)
 
     async def node_class(self, pool: NodePool) -> NodeClassState | None:
@@ -125,7 +129,7 @@ def launched_claim(claim: NodeClaim, listed: Types, applied: Types) -> NodeClaim
         claim,
         spec=msgspec.structs.replace(
             spec,
-            requirements=_cheapest(spec.requirements, options, applied),
+            requirements=_cheapest(claim, options, applied),
             resources=_without(spec.resources, added),
         ),
     )
@@ -137,13 +141,16 @@ def _options(claim: NodeClaim) -> frozenset[str]:
 
 
 def _cheapest(
-    requirements: tuple[NodeClaimRequirement, ...], options: frozenset[str], types: Types
+    claim: NodeClaim, options: frozenset[str], types: Types
 ) -> tuple[NodeClaimRequirement, ...]:
     """The requirements with the cheapest of the options only."""
+    requirements = claim.spec.requirements
+    wanted = {r.key: r for r in pool_requirements(as_dict(claim)["spec"]["requirements"])}
     prices: Mapping[str, float] = {
-        t.name: min(o.price for o in t.offerings if o.available)
+        t.name: min(found)
         for t in types
-        if t.name in options and any(o.available for o in t.offerings)
+        if t.name in options
+        and (found := [o.price for o in t.offerings if _is_launchable(o, wanted)])
     }
     if not prices:
         return requirements
@@ -152,6 +159,12 @@ def _cheapest(
     return tuple(
         msgspec.structs.replace(r, values=kept, min_values=None) if r.key == INSTANCE_TYPE else r
         for r in requirements
+    )
+
+
+def _is_launchable(offering: Offering, wanted: Mapping[str, LabelRequirement]) -> bool:
+    return offering.available and all(
+        k not in wanted or wanted[k].has(v) for k, v in offering.labels
     )
 
 

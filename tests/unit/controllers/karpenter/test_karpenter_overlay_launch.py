@@ -1,0 +1,63 @@
+"""What a provider with overlays launches: the cheapest options by overlaid prices."""
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from moxwell.api.karpenter.nodeclaims import NodeClaim
+from moxwell.controllers.karpenter.node_overlay.provider import launched_claim
+from moxwell.scheduling.packing.instance_types import InstanceType
+from moxwell.testing.machine_provider import machine_type
+from moxwell.testing.node_claims import claim_object
+
+TYPE, CAPACITY = "node.kubernetes.io/instance-type", "karpenter.sh/capacity-type"
+SMALL, LARGE = machine_type("small", 2, "4Gi", 0.02), machine_type("large", 8, "16Gi", 0.08)
+FPGA = "example.com/fpga"
+
+
+def priced(each: InstanceType, price: float) -> InstanceType:
+    return replace(each, offerings=tuple(replace(o, price=price) for o in each.offerings))
+
+
+def claim(*requirements: dict[str, Any], **requests: str) -> NodeClaim:
+    options = {"key": TYPE, "operator": "In", "values": ["large", "small"], "minValues": 2}
+    body = claim_object(requirements=[options, *requirements], resources={"requests": requests})
+    return msgspec.convert(body, NodeClaim)
+
+
+def options(found: NodeClaim) -> list[str]:
+    return [v for r in found.spec.requirements if r.key == TYPE for v in r.values]
+
+
+def test_without_a_changed_option_the_claim_is_launched_as_it_is() -> None:
+    other = machine_type("other", 4, "8Gi", 0.04)
+    given = claim()
+    assert launched_claim(given, (SMALL, LARGE), (SMALL, LARGE)) is given
+    assert launched_claim(given, (SMALL, other), (SMALL, priced(other, 0.0))) is given
+
+
+def test_the_cheapest_options_by_overlaid_prices_are_launched() -> None:
+    cheap = priced(LARGE, 0.001)
+    assert options(launched_claim(claim(), (SMALL, LARGE), (SMALL, cheap))) == ["large"]
+    same = priced(LARGE, 0.02)
+    assert options(launched_claim(claim(), (SMALL, LARGE), (SMALL, same))) == ["large", "small"]
+
+
+def test_offerings_that_the_claim_excludes_or_that_are_used_up_have_no_price() -> None:
+    only = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["host-1"]}
+    first, second = LARGE.offerings
+    elsewhere = replace(LARGE, offerings=(first, replace(second, price=0.001)))
+    assert second.zone == "host-2"
+    assert options(launched_claim(claim(only), (SMALL, LARGE), (SMALL, elsewhere))) == ["small"]
+    used_up = replace(
+        LARGE, offerings=tuple(replace(o, price=0.0, available=False) for o in LARGE.offerings)
+    )
+    assert options(launched_claim(claim(), (SMALL, LARGE), (SMALL, used_up))) == ["small"]
+
+
+def test_resources_of_overlays_are_not_asked_of_the_provider() -> None:
+    more = replace(LARGE, capacity={**LARGE.capacity, FPGA: 1000})
+    found = launched_claim(claim(**{"cpu": "1", FPGA: "1"}), (SMALL, LARGE), (SMALL, more))
+    assert found.spec.resources is not None
+    assert dict(found.spec.resources.requests) == {"cpu": "1"}
