@@ -108,7 +108,6 @@ class ReadNodeClass:
     hosts: tuple[Candidate, ...] = ()
     sizes: tuple[GuestSize, ...] = ()
     settings: CatalogueSettings = field(default_factory=CatalogueSettings)
-    policy: CpuPolicy = field(default_factory=CpuPolicy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +177,7 @@ class NodeClassReader:
         if cluster.metadata.annotations.get(FITTED_SIZES) == "true":
             settings = replace(settings, fitted=True)
         sizes = sizes_of(node_class.spec, settings, hosts)
-        return ReadNodeClass(checked, hosts, sizes, settings, policy)
+        return ReadNodeClass(checked, hosts, sizes, settings)
 
     def _proxmox_cluster(self) -> ProxmoxCluster | None:
         caches = self._sources.management
