@@ -138,7 +138,7 @@ async def with_address(stage: SimStage) -> None:
 ADDRESS = {"region_name": "r1", "vnet": "vips", "zone": "lan", "ip": "10.7.0.2",
            "mac": "02:00:00:00:00:01"}  # fmt: skip
 POOL = {"region_name": "r1", "pool": "mox-a", "comment": "moxwell-tenant=a"}
-VNET = {"region_name": "r1", "vnet": "mxa", "alias": "moxwell-tenant=a"}
+VNET: dict[str, Any] = {"region_name": "r1", "vnet": "mxa", "alias": "moxwell-tenant=a"}
 SUBNET = steps.VnetSubnet(cidr="10.8.0.0/24", gateway="10.8.0.1")
 TOKEN = steps.TenantToken(region="r1", name="tenant-a", pool="mox-a", comment="moxwell-tenant=a")
 GROUP = {"region_name": "r1", "group": "mox-a", "comment": "moxwell-tenant=a"}
