@@ -18,6 +18,7 @@ from moxwell.scheduling.inventory_model import GIB, MIB, HostKey
 from moxwell.scheduling.numa.guests import GuestCpuUse
 from moxwell.scheduling.numa.placement import GuestShape, NumaPlacement, place
 from moxwell.scheduling.numa.topology import HostTopology
+from moxwell.scheduling.packing.results import PlannedClaim
 from moxwell.scheduling.requirements import LabelRequirement
 from moxwell.scheduling.resource_lists import CPU, MEMORY, MILLI, PODS, ResourceList, less
 from moxwell.scheduling.well_known_labels import (
@@ -72,6 +73,11 @@ class HostAssignments:
     @property
     def price(self) -> float:
         return sum(each.size.price for each in self.assigned.values())
+
+
+def node_demand(name: str, claim: PlannedClaim, *, pinned: bool = False) -> NodeDemand:
+    """A planned claim as a demand; its requirements decide which sizes and hosts are allowed."""
+    return NodeDemand(name, claim.requests, tuple(claim.requirements.entries.values()), pinned)
 
 
 def tight_size(requests: ResourceList) -> GuestSize | None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moxwell.scheduling.guest_offerings import HostRoom
+from moxwell.scheduling.guest_offerings import LABELS, HostRoom, instance_types
 from moxwell.scheduling.guest_sizes import family_sizes
 from moxwell.scheduling.host_assignment import (
     AssignableHost,
@@ -15,14 +15,20 @@ from moxwell.scheduling.host_assignment import (
     NodeDemand,
     assign_hosts,
     guest_use,
+    node_demand,
     tight_size,
 )
 from moxwell.scheduling.inventory_model import GIB, HostKey
 from moxwell.scheduling.numa.guests import GuestCpuUse, free_memory, pinned_cpus
 from moxwell.scheduling.numa.topology import HostCpu, HostNumaNode, HostTopology
+from moxwell.scheduling.packing.cluster import ClusterSnapshot, ProvisioningPool
+from moxwell.scheduling.packing.optimise import optimised
+from moxwell.scheduling.packing.pods import PodDemand
+from moxwell.scheduling.packing.solver import Solver
 from moxwell.scheduling.requirements import requirement
-from moxwell.scheduling.resource_lists import less, requested
+from moxwell.scheduling.resource_lists import less, requested, total
 from moxwell.scheduling.well_known_labels import INSTANCE_TYPE, ZONE
+from unit.scheduling.packing_scenes import pod
 
 SIZES = family_sizes()
 
@@ -180,3 +186,43 @@ def test_no_node_host_or_numa_node_is_overcommitted(
             assert all(r.has(a.host.name) for r in zones)
     assert_nothing_is_overcommitted(found, demands, hosts)
     assert assign_hosts(demands[::-1], SIZES[::-1], hosts[::-1], tight=tight) == found
+
+
+@st.composite
+def pods_and_hosts(draw: st.DrawFn) -> tuple[list[PodDemand], list[AssignableHost]]:
+    _, hosts = draw(batches())
+    spread = {
+        "maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "web"}},
+    }  # fmt: skip
+    found = []
+    for number in range(draw(st.integers(1, 25))):
+        kind = draw(st.sampled_from([{}, {"topologySpreadConstraints": [spread]}]))
+        cpu = draw(st.sampled_from(["250m", "1", "2500m"]))
+        memory = draw(st.sampled_from(["256Mi", "1Gi", "5Gi"]))
+        found.append(pod(f"p{number:02}", cpu, memory, labels={"app": "web"}, **kind))
+    return found, hosts
+
+
+@settings(max_examples=30, deadline=None)
+@given(pods_and_hosts(), st.booleans())
+def test_pods_to_nodes_to_hosts_to_numa_nodes(
+    given_: tuple[list[PodDemand], list[AssignableHost]], tight: bool
+) -> None:
+    """Packed by price onto what the hosts offer, then assigned: nothing is overcommitted."""
+    pods, hosts = given_
+    types = instance_types(SIZES, (h.room for h in hosts))
+    snapshot = ClusterSnapshot((ProvisioningPool("default", types),), rules=LABELS)
+    packed = optimised(Solver(snapshot), pods)
+    placed = [p.uid for c in packed.claims for p in c.pods]
+    assert sorted([*placed, *packed.failures]) == sorted(p.uid for p in pods)
+    demands = [node_demand(f"n{i:02}", claim) for i, claim in enumerate(packed.claims)]
+    found = assign_hosts(demands, SIZES, hosts, tight=tight)
+    assert_nothing_is_overcommitted(found, demands, hosts)
+    for each, claim in zip(demands, packed.claims, strict=True):
+        if (a := found.assigned.get(each.name)) is not None:
+            free = less(a.size.capacity, a.size.overhead.all)
+            used = total(dict(p.shape.requests) for p in claim.pods)
+            assert all(free.get(n, 0) >= amount for n, amount in used.items())
+    again = optimised(Solver(snapshot), pods[::-1])
+    assert [c.pods for c in again.claims] == [c.pods for c in packed.claims]
