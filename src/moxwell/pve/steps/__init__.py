@@ -11,15 +11,11 @@ run, writes the audit record and counts. Reading needs neither: use ``Region.rea
 """
 
 from moxwell.pve.steps.config import (
-    AttachDisk,
     AttachIso,
     Configure,
-    DetachDisk,
     EjectIso,
-    MoveDisk,
     RemoveDisk,
     ResizeDisk,
-    RevertPending,
     SlotTaken,
     changed_values,
     keys_to_delete,
@@ -27,9 +23,6 @@ from moxwell.pve.steps.config import (
 from moxwell.pve.steps.contract import Expectation, GuestRef, GuestStep, Step
 from moxwell.pve.steps.ha_firewall import (
     AddToHaRule,
-    AddToPool,
-    CreateGuestSnapshot,
-    DeleteGuestSnapshot,
     LastHaRuleResource,
     RegisterHa,
     RemoveFirewallGroup,
@@ -55,7 +48,7 @@ from moxwell.pve.steps.media import (
     iso_name,
 )
 from moxwell.pve.steps.pools import DeletePool, EnsurePool
-from moxwell.pve.steps.power import Reboot, Shutdown, Start, Stop
+from moxwell.pve.steps.power import Shutdown, Start, Stop
 from moxwell.pve.steps.sdn import ReleaseVnetAddress, ReserveVnetAddress
 from moxwell.pve.steps.security_groups import DeleteSecurityGroup, EnsureSecurityGroup
 from moxwell.pve.steps.tenant_tokens import RevokeToken, TenantToken
@@ -63,21 +56,16 @@ from moxwell.pve.steps.vnets import ApplySdn, DeleteVnet, EnsureVnet, VnetSubnet
 
 __all__ = [
     "AddToHaRule",
-    "AddToPool",
     "ApplySdn",
-    "AttachDisk",
     "AttachIso",
     "Clone",
     "Configure",
     "CreateGuest",
-    "CreateGuestSnapshot",
-    "DeleteGuestSnapshot",
     "DeletePool",
     "DeleteSecurityGroup",
     "DeleteVnet",
     "DeleteVolume",
     "Destroy",
-    "DetachDisk",
     "DownloadImage",
     "EjectIso",
     "EnsurePool",
@@ -89,8 +77,6 @@ __all__ = [
     "LastHaRuleResource",
     "MakeTemplate",
     "Migrate",
-    "MoveDisk",
-    "Reboot",
     "RegisterHa",
     "ReleaseVnetAddress",
     "RemoveDisk",
@@ -100,7 +86,6 @@ __all__ = [
     "RemoveStaleClone",
     "ReserveVnetAddress",
     "ResizeDisk",
-    "RevertPending",
     "RevokeToken",
     "SetFirewall",
     "Shutdown",

@@ -15,7 +15,6 @@ from moxwell.pve.guests import GuestConfig
 from moxwell.pve.steps.contract import (
     Expectation,
     GuestStep,
-    own_config,
     own_free_config,
     same_region,
 )
@@ -164,45 +163,6 @@ class ResizeDisk(GuestStep, frozen=True, kw_only=True):
         )
 
 
-class AttachDisk(GuestStep, frozen=True, kw_only=True):
-    """Attach an existing volume to a slot with drive options."""
-
-    slot: str
-    volid: str
-    options: Mapping[str, str] = {}
-
-    async def perform(self, pve: PveWriter) -> Upid | None:
-        config = await own_free_config(pve, self.guest)
-        value = property_strings.render(self.volid, self.options)
-        where = config.slot_of(self.volid)
-        if where is not None and where != self.slot:
-            raise SlotTaken(f"{self.guest}: {self.volid} is already attached as {where}")
-        if where is None and self.slot in config:
-            held = property_strings.volume(config[self.slot])
-            raise SlotTaken(f"{self.guest}: {self.slot} holds {held}")
-        if property_strings.satisfied(self.slot, value, config.raw.get(self.slot)):
-            return None
-        return await pve.qemu.configure_task(
-            self.guest.host, self.guest.vmid, {self.slot: value}, digest=config.digest
-        )
-
-
-class DetachDisk(GuestStep, frozen=True, kw_only=True):
-    """Detach a volume from whichever slot it is in; the volume is kept."""
-
-    volid: str
-
-    async def perform(self, pve: PveWriter) -> Upid | None:
-        config = await own_free_config(pve, self.guest)
-        slot = config.slot_of(self.volid)
-        if slot is None:
-            return None
-        await pve.qemu.configure(
-            self.guest.host, self.guest.vmid, {}, delete=(slot,), digest=config.digest
-        )
-        return None
-
-
 class RemoveDisk(GuestStep, frozen=True, kw_only=True):
     """Detach a disk and delete its volume; another volume in the slot is kept."""
 
@@ -221,44 +181,4 @@ class RemoveDisk(GuestStep, frozen=True, kw_only=True):
             digest=config.digest,
             force=True,
         )
-        return None
-
-
-class MoveDisk(GuestStep, frozen=True, kw_only=True):
-    """Move a disk to another storage and delete the source."""
-
-    slot: str
-    storage: str
-    format: str = ""
-
-    async def perform(self, pve: PveWriter) -> Upid | None:
-        config = await own_free_config(pve, self.guest)
-        if self.slot not in config:
-            raise errors.ObjectMissing(f"{self.guest} has no disk {self.slot}")
-        if property_strings.volume(config[self.slot]).partition(":")[0] == self.storage:
-            return None
-        return await pve.qemu.move_disk(
-            self.guest.host,
-            self.guest.vmid,
-            self.slot,
-            storage=self.storage,
-            format=self.format or None,
-            delete=True,
-            digest=config.digest,
-        )
-
-
-class RevertPending(GuestStep, frozen=True, kw_only=True):
-    """Revert pending changes that a running guest did not apply."""
-
-    keys: tuple[str, ...]
-
-    async def perform(self, pve: PveWriter) -> Upid | None:
-        config = await own_config(pve, self.guest)
-        rows = await pve.qemu.pending(self.guest.host, self.guest.vmid)
-        waiting = tuple(row.key for row in rows if row.key in self.keys and row.is_pending)
-        if waiting:
-            await pve.qemu.configure(
-                self.guest.host, self.guest.vmid, {}, revert=waiting, digest=config.digest
-            )
         return None

@@ -12,7 +12,7 @@ from moxwell.errors import Conflict, Missing
 from moxwell.pve import errors
 from moxwell.pve.client import PveWriter
 from moxwell.pve.endpoints.firewall import FirewallRule
-from moxwell.pve.steps.contract import GuestStep, own_config, own_free_config
+from moxwell.pve.steps.contract import GuestStep, own_config
 from moxwell.pve.values import Upid, as_field
 
 
@@ -198,54 +198,3 @@ class RemoveFirewallGroup(GuestStep, frozen=True, kw_only=True):
 def _content(rule: FirewallRule) -> tuple[tuple[str, object], ...]:
     """Return a rule without its position."""
     return tuple(sorted((k, v) for k, v in rule.params().items() if k != "pos"))
-
-
-class AddToPool(GuestStep, frozen=True, kw_only=True):
-    """Add a guest to a pool and remove it from any other."""
-
-    pool: str
-
-    @property
-    def shared_names(self) -> tuple[str, ...]:
-        return (self.pool,)
-
-    async def perform(self, pve: PveWriter) -> Upid | None:
-        await own_config(pve, self.guest)
-        pool = await pve.pools.get(self.pool)
-        if all(member.get("vmid") != self.guest.vmid for member in pool.members):
-            await pve.pools.update(self.pool, vms=(self.guest.vmid,), allow_move=True)
-        return None
-
-
-class CreateGuestSnapshot(GuestStep, frozen=True, kw_only=True):
-    """Create a snapshot unless one with this name exists."""
-
-    name: str
-    description: str = ""
-    memory: bool = False
-
-    async def perform(self, pve: PveWriter) -> Upid | None:
-        await own_free_config(pve, self.guest)
-        host, vmid = self.guest.host, self.guest.vmid
-        if any(row.name == self.name for row in await pve.snapshots.list(host, vmid)):
-            return None
-        return await pve.snapshots.create(
-            host,
-            vmid,
-            self.name,
-            description=self.description or None,
-            vmstate=self.memory or None,
-        )
-
-
-class DeleteGuestSnapshot(GuestStep, frozen=True, kw_only=True):
-    """Delete a snapshot if it exists."""
-
-    name: str
-
-    async def perform(self, pve: PveWriter) -> Upid | None:
-        await own_free_config(pve, self.guest)
-        host, vmid = self.guest.host, self.guest.vmid
-        if all(row.name != self.name for row in await pve.snapshots.list(host, vmid)):
-            return None
-        return await pve.snapshots.delete(host, vmid, self.name)

@@ -75,23 +75,3 @@ class Stop(GuestStep, frozen=True):
 
     def expects(self) -> Expectation:
         return Expectation(self.guest.vmid, {"status": "stopped"})
-
-
-class Reboot(GuestStep, frozen=True, kw_only=True):
-    """
-    Reboot a guest, which applies pending changes.
-
-    A guest with an uptime below ``up_at_least_seconds`` was rebooted already.
-    """
-
-    up_at_least_seconds: int
-    timeout_seconds: int = 60
-
-    async def perform(self, pve: PveWriter) -> Upid | None:
-        status = await own_status(pve, self.guest)
-        if not status.running or status.uptime < self.up_at_least_seconds:
-            return None
-        _unlocked(self, status)
-        return await pve.qemu.reboot(
-            self.guest.host, self.guest.vmid, timeout_seconds=self.timeout_seconds
-        )
