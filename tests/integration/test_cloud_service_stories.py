@@ -4,7 +4,12 @@ from collections.abc import Callable, Coroutine, Mapping
 from types import MappingProxyType
 from typing import Any
 
+import pytest
+
 from moxwell.api.kinds import Resource
+from moxwell.controllers.cloud.features import LoadBalancerFeatures
+from moxwell.controllers.cloud.service.ipam import VnetPool
+from moxwell.errors import Invalid
 from moxwell.lab.proxmox.state import SimAcl
 from moxwell.testing.cloud import CloudEnvironment, world
 from moxwell.testing.loop import run_virtual
@@ -21,11 +26,11 @@ SHARED = {"moxwell.dev/lb-sharing-key": "k"}
 SDN = {"mode": "ipam", "vnet": "vips", "zone": "lan", "announcer": "metallb"}
 
 
-async def make_vnet(w: CloudEnvironment) -> None:
+async def make_vnet(w: CloudEnvironment, **zone: str) -> None:
     for path in ("/", "/sdn", "/sdn/zones"):
         w.stage.region.access.acl.append(SimAcl(path, "user", "moxwell@pve", "Administrator"))
     sdn = w.stage.pve.sdn
-    await sdn.create_zone("lan", "simple", {"ipam": "pve"})
+    await sdn.create_zone("lan", "simple", zone or {"ipam": "pve", "dhcp": "dnsmasq"})
     await sdn.create_vnet("vips", "lan")
     await sdn.create_subnet("vips", "10.7.0.0/29", gateway="10.7.0.1")
     await sdn.create_subnet("vips", "fd07::/64", gateway="fd07::1")
@@ -83,6 +88,17 @@ def test_addresses_are_reserved_in_the_ipam_of_a_vnet_and_released() -> None:
                 return not await reserved(w)
 
             await w.until(returned)
+
+    story(tell)
+
+
+def test_a_zone_without_dhcp_is_refused_because_its_reservations_are_hidden() -> None:
+    async def tell() -> None:
+        async with world(load_balancer=SDN) as w:
+            await make_vnet(w, ipam="pve")
+            pool = VnetPool(w.regions, LoadBalancerFeatures(vnet="vips", zone="lan"))
+            with pytest.raises(Invalid, match="zone lan, which has no DHCP: set its DHCP"):
+                await pool.read()
 
     story(tell)
 

@@ -110,7 +110,7 @@ async def with_security_group(stage: SimStage) -> None:
 
 async def with_vnet(stage: SimStage) -> None:
     administrator(stage)
-    await stage.pve.sdn.create_zone("lan", "simple", {"ipam": "pve"})
+    await stage.pve.sdn.create_zone("lan", "simple", {"ipam": "pve", "dhcp": "dnsmasq"})
     await stage.pve.sdn.create_vnet("vips", "lan")
     await stage.pve.sdn.create_subnet("vips", "10.7.0.0/29", gateway="10.7.0.1")
     await stage.settle(await stage.pve.sdn.apply())

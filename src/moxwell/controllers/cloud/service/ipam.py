@@ -14,7 +14,7 @@ from typing import Any
 from moxwell.api.infra.address_ranges import AddressRange, parse_address_range, parse_address_ranges
 from moxwell.controllers.cloud.features import LoadBalancerFeatures
 from moxwell.errors import Invalid
-from moxwell.pve.endpoints.sdn import IpamEntry, SdnSubnet
+from moxwell.pve.endpoints.sdn import IpamEntry, SdnSubnet, SdnZone
 from moxwell.pve.regions import Region, Regions
 
 
@@ -58,6 +58,7 @@ class VnetPool:
         """The ranges and reservations, read from Proxmox."""
         region, settings = self._region(), self._settings
         sdn = region.reader.sdn
+        _check_zone(settings.zone, await sdn.zones())
         entries = [x for x in await sdn.leases(settings.ipam) if x.zone == settings.zone]
         subnets = () if settings.pool else await sdn.subnets(settings.vnet)
         ranges = parse_address_ranges(settings.pool) or tuple(r for s in subnets for r in usable(s))
@@ -70,6 +71,15 @@ class VnetPool:
         if len(self._regions) != 1:
             raise Invalid("features.load_balancer.region: name the region of the vnet")
         return self._regions.values()[0]
+
+
+def _check_zone(name: str, zones: Iterable[SdnZone]) -> None:
+    """Refuse a zone without DHCP: Proxmox does not show which of its addresses are reserved."""
+    if any(zone.zone == name and not zone.dhcp for zone in zones):
+        raise Invalid(
+            f"features.load_balancer: Proxmox does not show the reservations of zone {name}, which "
+            f"has no DHCP: set its DHCP to dnsmasq and apply the SDN, or use a pool without a vnet"
+        )
 
 
 def usable(subnet: SdnSubnet) -> tuple[AddressRange, ...]:
