@@ -129,8 +129,10 @@ def _documents(query: Query) -> list[dict[str, Any]]:
 async def _health(region: Region, preflight: Preflight) -> list[dict[str, str]]:
     """The checks of a region; those that pass are one line."""
     name, known = region.name, region.inventory.health
-    refused = known is not None and known.reason == CredentialsRefused.reason
-    if known is not None and not known.reachable and not refused:
+    if not known.reachable and known.reason not in (
+        "",
+        CredentialsRefused.reason,
+    ):  # "": no poll yet
         return [_unreachable(name, known.error)]
     facts = await preflight.facts(region, fresh=True)
     checks = check_region(facts, preflight.needs(name))
