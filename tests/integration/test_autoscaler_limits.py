@@ -10,7 +10,7 @@ import msgspec
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.karpenter.nodepools import NodePool
 from moxwell.api.kinds import Resource
-from moxwell.app.tenant_quota import QUOTA, TenantQuota, tenant_namespaces
+from moxwell.app.tenant_quota import TenantQuota
 from moxwell.controllers.karpenter.decisions import DecisionTimeout, InlineDecisions
 from moxwell.controllers.karpenter.setup import AutoscalerSettings, add_autoscaler
 from moxwell.controllers.karpenter.state.snapshots import ScaledClusterView
@@ -18,6 +18,7 @@ from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
 from moxwell.runtime.manager import assemble
 from moxwell.scheduling.packing.cluster import ClusterSnapshot
+from moxwell.scheduling.quota import QUOTA, tenant_namespaces
 from moxwell.testing.autoscaler_world import (
     DEPLOYMENTS,
     autoscaler_world,

@@ -5,7 +5,6 @@ The limits are the annotation ``moxwell.dev/quota`` of the namespace of the tena
 tenants above it. All machines in these namespaces count, and node claims that have none yet.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -16,13 +15,10 @@ from moxwell.controllers.karpenter.state.snapshots import ScaledClusterView
 from moxwell.errors import MoxwellError
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
+from moxwell.scheduling import quota
 from moxwell.scheduling.resource_lists import CPU, MEMORY, MILLI, NODES, less, offered, total
 
-QUOTA = "moxwell.dev/quota"
-PREFIX = "tenant-"
 NAMES = (CPU, MEMORY, NODES)
-_MIB = 1 << 20
-_DEFAULT_MEMORY_MIB = 512  # of a Proxmox guest
 log = structlog.get_logger(__name__)
 
 
@@ -40,7 +36,7 @@ class TenantQuota:
             if n.managed and not _has_machine(view, n.name)
         )
         found: dict[str, int] = {}
-        for tenant in tenant_namespaces(cluster.namespace):
+        for tenant in quota.tenant_namespaces(cluster.namespace):
             for name, amount in less(self._limits(tenant), waiting).items():
                 free = amount - self._used(tenant).get(name, 0)
                 found[name] = min(found.get(name, free), free)
@@ -49,17 +45,16 @@ class TenantQuota:
     def _limits(self, tenant: str) -> dict[str, int]:
         """The limits of a namespace; an annotation that cannot be read leaves nothing."""
         space: Mapping[str, Any] = self._namespaces.find(Key("", tenant)) or {}
-        text = ((space.get("metadata") or {}).get("annotations") or {}).get(QUOTA, "")
         try:
-            given = json.loads(text) if text else {}
-            return offered({name: given[name] for name in NAMES if name in given})
-        except (ValueError, TypeError, AttributeError, MoxwellError):
-            log.warning("quota cannot be read", namespace=tenant, annotation=QUOTA)
+            given = quota.read_annotation(space.get("metadata") or {})
+            return offered({name: str(given[name]) for name in NAMES if name in given})
+        except MoxwellError:
+            log.warning("quota cannot be read", namespace=tenant, annotation=quota.QUOTA)
             return dict.fromkeys(NAMES, 0)
 
     def _used(self, tenant: str) -> dict[str, int]:
         machines = self._machines.list()
-        return machine_totals(m for m in machines if tenant in tenant_namespaces(m.namespace))
+        return machine_totals(m for m in machines if quota.belongs_to(m.namespace, tenant))
 
 
 def _has_machine(view: ScaledClusterView, name: str) -> bool:
@@ -70,19 +65,5 @@ def _has_machine(view: ScaledClusterView, name: str) -> bool:
 
 def machine_totals(machines: Iterable[ProxmoxMachine]) -> dict[str, int]:
     """What machines use, in thousandths. Pure."""
-    return total(
-        {
-            CPU: (m.spec.num_cores or 1) * (m.spec.num_sockets or 1) * MILLI,
-            MEMORY: (m.spec.memory_mib or _DEFAULT_MEMORY_MIB) * _MIB * MILLI,
-            NODES: MILLI,
-        }
-        for m in machines
-    )
-
-
-def tenant_namespaces(namespace: str) -> tuple[str, ...]:
-    """The namespace and those of the tenants above it: ``tenant-a-b`` is in ``tenant-a``."""
-    if not namespace.startswith(PREFIX):
-        return (namespace,)
-    parts = namespace.removeprefix(PREFIX).split("-")
-    return tuple(PREFIX + "-".join(parts[:count]) for count in range(len(parts), 0, -1))
+    used = quota.total(quota.machine_amounts(m.spec) for m in machines)
+    return {CPU: used.cpu * MILLI, MEMORY: used.memory * MILLI, NODES: used.nodes * MILLI}
