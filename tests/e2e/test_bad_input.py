@@ -181,7 +181,9 @@ def test_a_proxmox_that_does_not_answer(moxwell: Run, tmp_path: Path) -> None:
         nobody.bind(("127.0.0.1", 0))  # bound, but nobody listens
         file = tmp_path / "proxmox.yaml"
         file.write_text(CONFIG % nobody.getsockname()[1])
-        assert moxwell("up", "--config", str(file), "--name", "bad").returncode == 0
+        up = moxwell("up", "--config", str(file), "--name", "bad")
+        assert up.returncode == 1  # it runs, but no cluster can be made
+        assert "region one does not answer" in up.stderr
         done = moxwell("doctor", "--name", "bad")
         assert done.returncode == 1, done.stdout
         assert "region one does not answer" in done.stdout

@@ -1,6 +1,7 @@
 """The documented role: its privileges suffice for the life of a machine, and each one is needed."""
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
@@ -40,6 +41,9 @@ def world_of(major: int, needs: tuple[Need, ...]) -> str:
         held = ", ".join(sorted({n.privilege for n in needs if n.path == path}))
         roles.append(f"{{role: R{number}, privs: [{held}]}}")
         acl.append(f"{{path: {path}, user: moxwell@pve, role: R{number}}}")
+    volume = "ceph:vm-9000-cloudinit" if major == 8 else "nfs:9000/vm-9000-cloudinit.qcow2"
+    drive = f"ide2: '{volume},media=cdrom'"  # as `moxwell template build` makes it
+    world = re.sub(r"(config: \{)", rf"\1{drive}, ", world, count=1)
     return world.replace(
         GRANTED, f"      roles: [{', '.join(roles)}]\n      acl: [{', '.join(acl)}]"
     )

@@ -14,7 +14,8 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.genuine,
     pytest.mark.skipif(
-        os.environ.get("MOXWELL_REAL") != "join", reason="tests/upstream/test_real_node.py runs it"
+        os.environ.get("MOXWELL_REAL") != "join",
+        reason="tests/upstream/test_joined_node.py runs it",
     ),
 ]
 PATIENCE_SECONDS = 900

@@ -12,6 +12,7 @@ import yaml
 import moxwell
 from moxwell.bootstrap import join_tokens
 from moxwell.controllers.karpenter.options import AutoscalerOptions, FeatureGates, PackingMode
+from moxwell.management import operator_components
 from moxwell.pve import config
 from support.helm import CHARTS, Helm, Rendered
 
@@ -167,7 +168,7 @@ def test_crds_are_those_of_the_product(helm: Helm) -> None:
 
 def test_machines_have_the_rights_of_the_clusterctl_release(helm: Helm) -> None:
     found = helm.template("moxwell", SPACE, {"operator": {"tenancy": False}})
-    release, name = script("render"), "moxwell-controller-manager"
+    release, name = operator_components, "moxwell-controller-manager"
     assert rights(found["ClusterRole", name]["rules"]) == rights(release.cluster_rules())
     assert rights(found["Role", name]["rules"]) == rights(release.own_rules())
     policy, binding = release.claim_policy()
@@ -261,7 +262,7 @@ def test_images_have_the_version_of_the_product(helm: Helm) -> None:
         f"v{moxwell.__version__}",
     )
     ours = f"ghcr.io/moxwell/moxwell:v{moxwell.__version__}"
-    assert script("render").container()["image"] == ours
+    assert operator_components.container()["image"] == ours
     for workload in workloads(helm.template("moxwell", SPACE, ALL)):
         found = images(workload).values()
         assert ours in found

@@ -59,8 +59,9 @@ def create(
     spec |= {"regions": split(regions)} if regions else {}
     spec |= {"version": version} if version else {}
     body = demo.manifest(cluster, namespace, nodes, **spec)
+    found = plan.request_plan(name, [body])  # refuses what cannot work, with the nearest word
     if planned:
-        plan.show_plan(plan.request_plan(name, [body]), output)
+        plan.show_plan(found, output)
         return
     if not skip_checks:
         preflight.refuse(name, body)

@@ -53,7 +53,7 @@ class Region:
         """``owner`` is the object that added the region; empty: the configuration."""
         self.config, self.owner = config, owner
         self._transport = SwitchableTransport(self._protected(transport))
-        self._effects = effects or Effects(clock=clock)
+        self.effects = effects or Effects(clock=clock)
         self.reader = PveReader(self._transport)
         self.inventory = Inventory(self.reader, clock)
         self.tasks = TaskPoller(self.reader, clock)
@@ -89,7 +89,7 @@ class Region:
 
     def writer(self, owned: Owned) -> PveWriter:
         """Return a client that may write to what the caller owns; prefer a step."""
-        return PveWriter(self._transport, self._effects, owned)
+        return PveWriter(self._transport, self.effects, owned)
 
     async def perform(self, step: Step, owner: Hashable) -> Upid | None:
         """Perform a step, follow its task for ``owner`` and tell the inventory what to expect."""
