@@ -16,6 +16,7 @@ from pathlib import Path
 WITHOUT_INSTANCE = frozenset(
     {"init", "bootstrap", "control-plane", "sim", "operator", "csi", "render"}
 )
+_ADMISSION = 'admission webhook "moxwell" denied the request: '  # kubectl users expect it
 _COMMAND = re.compile(r"`moxwell((?: [^`\n]*)?)`")
 
 
@@ -33,8 +34,9 @@ class CommandLine:
         return " ".join(filter(None, parts))
 
     def localize(self, text: str) -> str:
-        """A message with its commands as they must be typed here."""
-        return _COMMAND.sub(lambda found: f"`{self.command(found[1].strip())}`", text)
+        """A message with its commands as they must be typed here, without who refused it."""
+        plain = text.replace(_ADMISSION, "")
+        return _COMMAND.sub(lambda found: f"`{self.command(found[1].strip())}`", plain)
 
 
 def current() -> CommandLine:

@@ -30,6 +30,11 @@ MESSAGES = {
         "`moxwell`",
         "`/opt/moxwell --name two`",
     ),
+    "a refusal of the embedded API server": (
+        CommandLine(),
+        'admission webhook "moxwell" denied the request: version v1.20.0 has no template',
+        "version v1.20.0 has no template",
+    ),
     "no command": (CommandLine("x", "two"), "moxwell is `up`", "moxwell is `up`"),
 }
 
