@@ -56,8 +56,7 @@ def create(
     """Create a cluster."""
     _check_new(size, version)
     spec: Json = {"nodeGroups": [{"name": "md0", "replicas": nodes, "instanceType": size}]}
-    spec |= {"regions": split(regions)} if regions else {}
-    spec |= {"version": version} if version else {}
+    spec |= ({"regions": split(regions)} if regions else {}) | _version(version)
     body = demo.manifest(cluster, namespace, nodes, **spec)
     found = plan.request_plan(name, [body])  # refuses what cannot work, with the nearest word
     if planned:
@@ -83,6 +82,10 @@ def create(
 def split(text: str) -> list[str]:
     """Comma-separated words."""
     return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _version(version: str) -> Json:
+    return {"version": version} if version else {}
 
 
 def _check_new(size: str, version: str) -> None:

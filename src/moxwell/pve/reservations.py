@@ -44,6 +44,7 @@ class Reservations:
         """Return the open reservations, without those of some owners."""
         return tuple(p for p in self._open.values() if p.owner not in excluding)
 
-    def vmids(self, region: str) -> frozenset[int]:
-        """Return the reserved VMIDs of a region."""
-        return frozenset(p.vmid for p in self._open.values() if p.region == region)
+    def vmids(self, region: str, *, excluding: Collection[str] = ()) -> frozenset[int]:
+        """Return the reserved VMIDs of a region, without those of some owners."""
+        found = self.open(excluding=excluding)
+        return frozenset(p.vmid for p in found if p.region == region)

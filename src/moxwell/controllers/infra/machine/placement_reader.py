@@ -87,7 +87,7 @@ class PlacementReader:
                 zoned=bool(spec.zone_config),
             ),
             tuple(templates),
-            {region.name: self._vmid_usage(region) for region, _ in zones.values()},
+            {region.name: self._vmid_usage(region, machine) for region, _ in zones.values()},
         )
 
     async def _read_capabilities(
@@ -177,7 +177,8 @@ class PlacementReader:
             pending.append(PendingGuest(key, r.cpus, r.memory_bytes, r.storage, r.disk_bytes))
         return pending
 
-    def _vmid_usage(self, region: Region) -> VmidUsage:
+    def _vmid_usage(self, region: Region, machine: ProxmoxMachine) -> VmidUsage:
+        """Own reservations are free: one is left when the write of the claim had a conflict."""
         claimed = {
             m.spec.virtual_machine_id
             for m in self._machines.by(BY_REGION, region.name)
@@ -185,7 +186,7 @@ class PlacementReader:
         }
         return VmidUsage(
             region.inventory.guests,
-            self._reservations.vmids(region.name) | claimed,
+            self._reservations.vmids(region.name, excluding={machine.uid}) | claimed,
             cooling(region.inventory.freed, self._clock.monotonic()),
         )
 
