@@ -7,6 +7,7 @@ accepts. What a kind declares as ``Any`` is free, unless the field names the typ
 """
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from msgspec import Meta, inspect
@@ -28,9 +29,7 @@ def items_of(struct: type) -> Meta:
 
 def unknown_fields(kind: type[Object], tree: Mapping[str, Any]) -> tuple[FieldError, ...]:
     """An error for each unknown field, with the field that was probably meant."""
-    info = inspect.type_info(kind)
-    assert isinstance(info, inspect.StructType)
-    known = {field.encode_name: field.type for field in info.fields if field.name != "metadata"}
+    known = {name: of for name, of in _fields(kind).items() if name != "metadata"}
     found = list(_of_struct(known, {k: v for k, v in tree.items() if k not in _HEAD}, ""))
     meta = tree.get("metadata")
     if isinstance(meta, Mapping):
@@ -42,16 +41,27 @@ def new_unknown_fields(
     kind: type[Object], tree: Mapping[str, Any], old: Mapping[str, Any] | None
 ) -> tuple[FieldError, ...]:
     """Those that the previous state does not have: an object that was stored can be changed."""
-    before = set(unknown_fields(kind, old)) if old is not None else set()
-    return tuple(error for error in unknown_fields(kind, tree) if error not in before)
+    found = unknown_fields(kind, tree)
+    before = set(unknown_fields(kind, old)) if found and old is not None else set()
+    return tuple(error for error in found if error not in before)
+
+
+@cache  # of a fixed set of kinds; translating a type takes milliseconds
+def _type_info(kind: type) -> inspect.Type:
+    return inspect.type_info(kind)
+
+
+def _fields(kind: type) -> dict[str, inspect.Type]:
+    info = _type_info(kind)
+    assert isinstance(info, inspect.StructType)
+    return {field.encode_name: field.type for field in info.fields}
 
 
 def _of_metadata(meta: Mapping[str, Any]) -> Iterator[FieldError]:
-    info = inspect.type_info(ObjectMeta)
-    assert isinstance(info, inspect.StructType)
-    known = {field.encode_name: field.type for field in info.fields}
     yield from _of_struct(
-        known, {k: v for k, v in meta.items() if k not in _SERVER_METADATA}, "metadata"
+        _fields(ObjectMeta),
+        {k: v for k, v in meta.items() if k not in _SERVER_METADATA},
+        "metadata",
     )
 
 
@@ -70,7 +80,7 @@ def _of_type(info: inspect.Type, value: Any, path: str) -> Iterator[FieldError]:
     if isinstance(info, inspect.Metadata):
         struct = (info.extra or {}).get(ITEMS)
         if struct is not None:
-            yield from _of_items(inspect.type_info(struct), value, path)
+            yield from _of_items(_type_info(struct), value, path)
         else:
             yield from _of_type(info.type, value, path)
     elif isinstance(info, inspect.UnionType):
