@@ -104,4 +104,5 @@ def as_meta_data(identity: BootstrapIdentity) -> bytes:
     place = identity.place
     found = {"region": place.region, "zone": place.zone, "proxmox-node": place.host}
     meta |= {key: value for key, value in found.items() if value}
-    return yaml.safe_dump(meta, sort_keys=False).encode()
+    text: str = yaml.dump(meta, Dumper=yaml.CSafeDumper, sort_keys=False)
+    return text.encode()

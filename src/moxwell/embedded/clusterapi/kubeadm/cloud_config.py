@@ -184,7 +184,7 @@ def cloud_config(
 
 
 def _yaml(tree: Json) -> str:
-    text: str = yaml.safe_dump(tree, sort_keys=False, width=4096)
+    text: str = yaml.dump(tree, Dumper=yaml.CSafeDumper, sort_keys=False, width=4096)
     return text
 
 
