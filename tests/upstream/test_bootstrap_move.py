@@ -28,7 +28,7 @@ from moxwell.kube.transport import KubeTransport
 from moxwell.management import transfer
 from moxwell.management.manifests import ManifestStage
 from moxwell.management.objects import MOVED
-from moxwell.management.transfer import MovedObject
+from moxwell.runtime.unstructured import Unstructured
 from moxwell.testing.bootstrap_environment import (
     BootstrapEnvironment,
     create_bootstrap_environment,
@@ -65,10 +65,10 @@ async def is_complete(env: BootstrapEnvironment) -> bool:
     return len(ready) == len(joined) == 3
 
 
-def bootstrapped() -> tuple[MovedObject, ...]:
+def bootstrapped() -> tuple[Unstructured, ...]:
     """The objects of a cluster that is complete but not moved: a Deployment is not available."""
 
-    async def main() -> tuple[MovedObject, ...]:
+    async def main() -> tuple[Unstructured, ...]:
         stages = (upstream_stage(), ManifestStage("never", (NEVER,)))
         env = await create_bootstrap_environment(stages=stages)
         manager = create_bootstrap_program(env)
@@ -110,7 +110,7 @@ async def _is_served(kube: Kube) -> bool:
     return set(MOVED) <= kinds
 
 
-async def move(path: Path, objects: tuple[MovedObject, ...]) -> None:
+async def move(path: Path, objects: tuple[Unstructured, ...]) -> None:
     access = kubeconfig.load([path]).access(SystemClock(), {})
     async with KubeTransport(access) as handler:
         kube = Kube(handler)
@@ -147,7 +147,7 @@ async def _until_counted(kube: Kube, machines: dict[str, str]) -> None:
     raise AssertionError(control.status)
 
 
-def _check_owners(each: MovedObject, there: tuple[MovedObject, ...]) -> None:
+def _check_owners(each: Unstructured, there: tuple[Unstructured, ...]) -> None:
     uids: dict[str, Any] = {o.uid: o for o in there}
     for owner in each.obj["metadata"].get("ownerReferences") or ():
         assert owner["uid"] in uids, (each, owner)

@@ -14,8 +14,8 @@ from moxwell.management import transfer
 from moxwell.management.manifests import ManifestStage, next_stage
 from moxwell.management.objects import SECRETS, cluster_objects
 from moxwell.management.spec import ManagementSpec
-from moxwell.management.transfer import MovedObject
 from moxwell.runtime.key import Key
+from moxwell.runtime.unstructured import Unstructured
 
 Json = dict[str, Any]
 OWN_NAMESPACE = "moxwell-bootstrap"  # of the temporary API: what is not moved
@@ -31,7 +31,7 @@ class ObservedTarget:
     nodes: int = 0  # that are ready
     stage: ManifestStage | None = None  # to be applied
     waiting: str = ""  # why the applied stages are not available
-    objects: tuple[MovedObject, ...] = field(default=(), repr=False)
+    objects: tuple[Unstructured, ...] = field(default=(), repr=False)
     others: tuple[str, ...] = ()
 
     @property
@@ -43,7 +43,7 @@ class ObservedTarget:
 class ObservedManagement:
     """``objects`` are those of the temporary API; ``target`` is None while it does not answer."""
 
-    objects: tuple[MovedObject, ...] = field(default=(), repr=False)
+    objects: tuple[Unstructured, ...] = field(default=(), repr=False)
     missing: tuple[tuple[Resource, Json], ...] = field(default=(), repr=False)
     recorded: bool = False  # the kubeconfig is kept beside the objects that are moved
     kubeconfig: Json | None = field(default=None, repr=False)
@@ -53,7 +53,7 @@ class ObservedManagement:
     def cluster(self) -> Json | None:
         return cluster_of(self.objects)
 
-    def machines(self) -> list[MovedObject]:
+    def machines(self) -> list[Unstructured]:
         """The control plane machines."""
         return [
             o
@@ -61,11 +61,11 @@ class ObservedManagement:
             if CONTROL_PLANE_LABEL in (o.obj["metadata"].get("labels") or {})
         ]
 
-    def of_kind(self, kind: str) -> list[MovedObject]:
+    def of_kind(self, kind: str) -> list[Unstructured]:
         return [o for o in self.objects if o.resource.kind == kind]
 
 
-def cluster_of(objects: Sequence[MovedObject]) -> Json | None:
+def cluster_of(objects: Sequence[Unstructured]) -> Json | None:
     return next((o.obj for o in objects if o.resource == Cluster.resource), None)
 
 

@@ -25,8 +25,8 @@ from moxwell.management import transfer
 from moxwell.management.manifests import ManifestStage
 from moxwell.management.observed import ObservedManagement, ObservedTarget
 from moxwell.management.spec import ManagementSpec
-from moxwell.management.transfer import MovedObject
 from moxwell.runtime.move import Done, Wait
+from moxwell.runtime.unstructured import Unstructured
 from moxwell.runtime.writes import Delete, Merge
 
 Json = dict[str, Any]
@@ -87,21 +87,21 @@ class PatchTarget:
 class MoveForward:
     """Create in the management cluster what it does not have yet."""
 
-    objects: tuple[MovedObject, ...]
+    objects: tuple[Unstructured, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteMoved:
     """Delete from the temporary API what was moved; the guests stay."""
 
-    objects: tuple[MovedObject, ...]
+    objects: tuple[Unstructured, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class MoveBack:
     """Create in the temporary API what was moved."""
 
-    objects: tuple[MovedObject, ...]
+    objects: tuple[Unstructured, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,17 +173,17 @@ def _install(spec: ManagementSpec, seen: ObservedManagement) -> BootstrapMove:
     return PatchSource(transfer.begin(seen.cluster or {}))
 
 
-def _guests(seen: ObservedManagement) -> list[MovedObject]:
+def _guests(seen: ObservedManagement) -> list[Unstructured]:
     return seen.of_kind("ProxmoxMachine")
 
 
-def _is_settled(guest: MovedObject) -> bool:
+def _is_settled(guest: Unstructured) -> bool:
     """Whether a ProxmoxMachine is ready and its controller has nothing left to do."""
     status = guest.obj.get("status") or {}
     return _condition(guest, "Ready").get("status") == "True" and not status.get("nextMove")
 
 
-def _condition(found: MovedObject, kind: str) -> Json:
+def _condition(found: Unstructured, kind: str) -> Json:
     conditions = (found.obj.get("status") or {}).get("conditions") or ()
     return next((c for c in conditions if c.get("type") == kind), {})
 

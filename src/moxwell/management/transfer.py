@@ -8,18 +8,17 @@ too. The source keeps its Cluster, which is paused as well, until all others are
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from moxwell.api.capi.core import Cluster
 from moxwell.api.capi.shared import CLUSTER_NAME
-from moxwell.api.kinds import Resource
 from moxwell.errors import Missing
 from moxwell.kube.client import Kube
 from moxwell.kube.errors import AlreadyExists
 from moxwell.kube.reader import Reader
 from moxwell.management.objects import MOVED, NAMESPACES
-from moxwell.runtime.writes import Delete, Merge
+from moxwell.runtime.unstructured import Unstructured
+from moxwell.runtime.writes import Merge
 
 Json = dict[str, Any]
 MOVING = "moxwell.dev/moving"  # annotation of a Cluster that is being moved
@@ -27,34 +26,7 @@ KEPT = ("name", "namespace", "labels", "annotations", "finalizers")
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
-@dataclass(frozen=True, slots=True)
-class MovedObject:
-    """An object and the resource that it was read from."""
-
-    resource: Resource
-    obj: Json
-
-    @property
-    def name(self) -> str:
-        return str(self.obj["metadata"]["name"])
-
-    @property
-    def namespace(self) -> str:
-        return str(self.obj["metadata"].get("namespace", ""))
-
-    @property
-    def uid(self) -> str:
-        return str(self.obj["metadata"]["uid"])
-
-    @property
-    def identity(self) -> tuple[str, str]:
-        return self.resource.kind, self.name
-
-    def __repr__(self) -> str:
-        return f"MovedObject({self.resource.kind} {self.name})"
-
-
-async def read_objects(reader: Reader, namespace: str, cluster: str) -> tuple[MovedObject, ...]:
+async def read_objects(reader: Reader, namespace: str, cluster: str) -> tuple[Unstructured, ...]:
     """The objects of a cluster, owners first; a kind that the API does not serve has none."""
     found = []
     for resource in MOVED:
@@ -62,13 +34,13 @@ async def read_objects(reader: Reader, namespace: str, cluster: str) -> tuple[Mo
             page = await reader.list(resource, namespace)
         except Missing:
             continue
-        found += [MovedObject(resource, obj) for obj in page.items]
+        found += [Unstructured(resource, obj) for obj in page.items]
     return ordered(parts_of(found, cluster))
 
 
-def parts_of(found: Iterable[MovedObject], cluster: str) -> list[MovedObject]:
+def parts_of(found: Iterable[Unstructured], cluster: str) -> list[Unstructured]:
     """Those that the Cluster owns, directly or not, and those with its label."""
-    rest, chosen, uids = list(found), list[MovedObject](), set[str]()
+    rest, chosen, uids = list(found), list[Unstructured](), set[str]()
     while True:
         now = [o for o in rest if _belongs(o, cluster, uids)]
         if not now:
@@ -78,7 +50,7 @@ def parts_of(found: Iterable[MovedObject], cluster: str) -> list[MovedObject]:
         rest = [o for o in rest if o not in now]
 
 
-def _belongs(found: MovedObject, cluster: str, uids: set[str]) -> bool:
+def _belongs(found: Unstructured, cluster: str, uids: set[str]) -> bool:
     if found.resource == Cluster.resource:
         return found.name == cluster
     meta = found.obj["metadata"]
@@ -86,12 +58,12 @@ def _belongs(found: MovedObject, cluster: str, uids: set[str]) -> bool:
     return bool(owners & uids) or (meta.get("labels") or {}).get(CLUSTER_NAME) == cluster
 
 
-def ordered(found: Sequence[MovedObject]) -> tuple[MovedObject, ...]:
+def ordered(found: Sequence[Unstructured]) -> tuple[Unstructured, ...]:
     """The Cluster first, then owners before what they own."""
     known = {o.uid: o for o in found}
     depth: dict[str, int] = {}
 
-    def of(each: MovedObject, path: frozenset[str] = frozenset()) -> int:
+    def of(each: Unstructured, path: frozenset[str] = frozenset()) -> int:
         if each.uid not in depth:
             owners = [o["uid"] for o in each.obj["metadata"].get("ownerReferences") or ()]
             above = [known[u] for u in owners if u in known and u not in path]
@@ -99,13 +71,13 @@ def ordered(found: Sequence[MovedObject]) -> tuple[MovedObject, ...]:
             depth[each.uid] = max((of(o, deeper) + 1 for o in above), default=0)
         return depth[each.uid]
 
-    def rank(each: MovedObject) -> tuple[bool, int, str, str]:
+    def rank(each: Unstructured) -> tuple[bool, int, str, str]:
         return each.resource != Cluster.resource, of(each), *each.identity
 
     return tuple(sorted(found, key=rank))
 
 
-def prepared(found: MovedObject, uids: Mapping[str, str]) -> Json:
+def prepared(found: Unstructured, uids: Mapping[str, str]) -> Json:
     """The object to create in the target; ``uids`` maps UIDs of the source to the target's."""
     meta = found.obj["metadata"]
     kept = {key: meta[key] for key in KEPT if meta.get(key)}
@@ -129,7 +101,7 @@ def prepared(found: MovedObject, uids: Mapping[str, str]) -> Json:
     }
 
 
-async def create_objects(target: Kube, objects: Sequence[MovedObject]) -> None:
+async def create_objects(target: Kube, objects: Sequence[Unstructured]) -> None:
     """Create what the target does not have; an object that it has is kept as it is."""
     uids: dict[str, str] = {}
     for each in objects:
@@ -149,7 +121,7 @@ async def ensure_namespace(target: Kube, name: str) -> None:
             return
 
 
-async def delete_objects(source: Kube, objects: Sequence[MovedObject]) -> None:
+async def delete_objects(source: Kube, objects: Sequence[Unstructured]) -> None:
     """Delete objects without running their finalizers: the guests stay. The Cluster is last."""
     for each in reversed(objects):
         meta = each.obj["metadata"]
@@ -157,7 +129,7 @@ async def delete_objects(source: Kube, objects: Sequence[MovedObject]) -> None:
             change = {"metadata": {"finalizers": None, "uid": each.uid}}
             removal = Merge(each.resource, each.name, change, each.namespace, missing_ok=True)
             await removal.perform(source)
-        await Delete(each.resource, each.name, each.namespace, uid=each.uid).perform(source)
+        await each.delete().perform(source)
 
 
 def begin(cluster: Json) -> Merge:
@@ -179,13 +151,13 @@ def is_moving(cluster: Json | None) -> bool:
     return cluster is not None and MOVING in (cluster["metadata"].get("annotations") or {})
 
 
-def absent(objects: Iterable[MovedObject], there: Iterable[MovedObject]) -> bool:
+def absent(objects: Iterable[Unstructured], there: Iterable[Unstructured]) -> bool:
     """Whether the other API lacks one of the objects."""
     known = {o.identity for o in there}
     return any(o.identity not in known for o in objects)
 
 
-def is_paused(found: MovedObject) -> bool:
+def is_paused(found: Unstructured) -> bool:
     """Whether the controllers of an object report that they pause."""
     conditions = (found.obj.get("status") or {}).get("conditions") or ()
     return any(c.get("type") == "Paused" and c.get("status") == "True" for c in conditions)

@@ -13,8 +13,8 @@ from moxwell.embedded.clusterapi.cluster.plan import (
     describe,
     next_move,
 )
-from moxwell.embedded.clusterapi.references import ReferencedObject
 from moxwell.runtime.move import Done, Wait
+from moxwell.runtime.unstructured import Unstructured
 from moxwell.runtime.writes import Writes
 
 Json = dict[str, Any]
@@ -30,7 +30,7 @@ def cluster(*, deleting: bool = False, **spec: Any) -> Cluster:
 
 def part(
     *, owned: bool = True, ready: bool = True, endpoint: bool = True, deleting: bool = False
-) -> ReferencedObject:
+) -> Unstructured:
     meta: Json = {"name": "c1", "namespace": "team", "uid": "p", "resourceVersion": "1"}
     if owned:
         meta |= {
@@ -40,9 +40,7 @@ def part(
     meta |= {"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleting else {}
     status = {"initialization": {"provisioned": ready, "controlPlaneInitialized": ready}}
     spec = {"controlPlaneEndpoint": ENDPOINT} if endpoint else {}
-    return ReferencedObject(
-        ProxmoxCluster.resource, {"metadata": meta, "spec": spec, "status": status}
-    )
+    return Unstructured(ProxmoxCluster.resource, {"metadata": meta, "spec": spec, "status": status})
 
 
 def machine(*, ready: bool = True) -> Machine:

@@ -11,7 +11,6 @@ from moxwell.api.capi.core import Cluster
 from moxwell.api.kamaji import TenantControlPlane
 from moxwell.clock import SystemClock
 from moxwell.embedded.clusterapi.controlplane import plan as kamaji
-from moxwell.embedded.clusterapi.references import ReferencedObject
 from moxwell.embedded.clusterapi.tenantcontrolplane import plan
 from moxwell.embedded.clusterapi.tenantcontrolplane.plan import (
     HostedControlPlane,
@@ -22,6 +21,7 @@ from moxwell.embedded.clusterapi.tenantcontrolplane.states import ControlPlaneSt
 from moxwell.errors import Invalid
 from moxwell.runtime.key import Key
 from moxwell.runtime.move import Done, Wait
+from moxwell.runtime.unstructured import Unstructured
 from moxwell.runtime.writes import Create, Delete, Merge, Writes
 
 Json = dict[str, Any]
@@ -198,7 +198,7 @@ CLUSTER = msgspec.convert({"metadata": META, "spec": {}}, Cluster)
 SECRETS: dict[str, Json | None] = {
     name: {"metadata": {"name": name}, "data": {}} for name in ("c1-admin-kubeconfig", "c1-ca")
 }
-INFRA = ReferencedObject(
+INFRA = Unstructured(
     TenantControlPlane.resource,
     {"metadata": META, "spec": {"controlPlaneEndpoint": {"host": "10.0.0.9", "port": 6443}}},
 )

@@ -25,10 +25,11 @@ from moxwell.embedded.clusterapi.machine.plan import (
 )
 from moxwell.embedded.clusterapi.machine.see import must_be_evicted, see_machine
 from moxwell.embedded.clusterapi.machine.tenant_nodes import SharedNodeLists
-from moxwell.embedded.clusterapi.references import ReferencedObject, ReferenceResolver
+from moxwell.embedded.clusterapi.references import ReferenceResolver
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
 from moxwell.runtime.move import Done, Wait
+from moxwell.runtime.unstructured import Unstructured
 from moxwell.runtime.writes import Writes
 from moxwell.testing.loop import LoopClock, run_virtual
 
@@ -58,7 +59,7 @@ def machine(
     return msgspec.convert({"metadata": meta, "spec": spec}, Machine)
 
 
-def part(*, ready: bool = True, deleting: bool = False, owned: bool = True) -> ReferencedObject:
+def part(*, ready: bool = True, deleting: bool = False, owned: bool = True) -> Unstructured:
     meta: Json = {"name": "m", "namespace": "team", "uid": "i", "resourceVersion": "1"}
     if owned:
         meta |= {"ownerReferences": [OWNER], "labels": {"cluster.x-k8s.io/cluster-name": "c1"}}
@@ -66,7 +67,7 @@ def part(*, ready: bool = True, deleting: bool = False, owned: bool = True) -> R
     address = {"type": "InternalIP", "address": "10.0.0.5"}
     status = {"initialization": {"provisioned": ready}, "addresses": [address]}
     body = {"metadata": meta, "spec": {"providerID": "p"}, "status": status}
-    return ReferencedObject(ProxmoxMachine.resource, body)
+    return Unstructured(ProxmoxMachine.resource, body)
 
 
 def node(*, initialized: bool = True) -> Json:

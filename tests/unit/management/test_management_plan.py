@@ -10,8 +10,9 @@ from moxwell.management.manifests import ManifestStage, is_available
 from moxwell.management.objects import MOVED, SECRETS
 from moxwell.management.observed import ObservedManagement, ObservedTarget
 from moxwell.management.progress import sentence
-from moxwell.management.transfer import MOVING, MovedObject
+from moxwell.management.transfer import MOVING
 from moxwell.runtime.move import Done, Wait
+from moxwell.runtime.unstructured import Unstructured
 from moxwell.testing.bootstrap_environment import SPEC, with_fields
 
 ONE = with_fields(SPEC, replicas=1)
@@ -20,9 +21,9 @@ READY = [{"type": "Ready", "status": "True"}]
 PAUSED = [*READY, {"type": "Paused", "status": "True"}]
 
 
-def found(kind: str, name: str = "management", **parts: Any) -> MovedObject:
+def found(kind: str, name: str = "management", **parts: Any) -> Unstructured:
     meta = {"name": name, "namespace": "default", "uid": f"{kind}-{name}"} | parts.pop("meta", {})
-    return MovedObject(KINDS[kind], {"metadata": meta, "spec": {}, **parts})
+    return Unstructured(KINDS[kind], {"metadata": meta, "spec": {}, **parts})
 
 
 CONTROL_PLANE = {"labels": {"cluster.x-k8s.io/control-plane": ""}}
@@ -38,11 +39,11 @@ STAGE = ManifestStage("cni", ())
 SECRET = {"data": {"value": ""}}
 
 
-def seen(*objects: MovedObject, **rest: Any) -> ObservedManagement:
+def seen(*objects: Unstructured, **rest: Any) -> ObservedManagement:
     return ObservedManagement(objects=objects, **rest)
 
 
-def target(*objects: MovedObject, nodes: int = 1, **rest: Any) -> ObservedTarget:
+def target(*objects: Unstructured, nodes: int = 1, **rest: Any) -> ObservedTarget:
     return ObservedTarget(objects=objects, nodes=nodes, **rest)
 
 
@@ -148,7 +149,7 @@ def test_the_next_move_back(world: ObservedManagement, expected: Any) -> None:
     check(plan.next_move(ONE, world, undo=True), expected)
 
 
-def owned(kind: str, name: str, owner: MovedObject) -> MovedObject:
+def owned(kind: str, name: str, owner: Unstructured) -> Unstructured:
     return found(kind, name, meta={"ownerReferences": [{"uid": owner.uid, "name": owner.name}]})
 
 

@@ -7,7 +7,6 @@ values; nothing here writes.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -18,7 +17,8 @@ from moxwell.errors import Missing
 from moxwell.kube.reader import Reader
 from moxwell.runtime.key import Key
 from moxwell.runtime.objects import as_tree
-from moxwell.runtime.writes import Create, Delete, Merge
+from moxwell.runtime.unstructured import Unstructured
+from moxwell.runtime.writes import Create, Merge
 
 Json = dict[str, Any]
 
@@ -27,31 +27,6 @@ class KindNotServed(Missing):
     """A reference names a kind that this API does not serve."""
 
     reason = "KindNotServed"
-
-
-@dataclass(frozen=True, slots=True)
-class ReferencedObject:
-    """An object that a reference names, and the resource it was read from."""
-
-    resource: Resource
-    obj: Json
-
-    @property
-    def name(self) -> str:
-        return str(self.obj["metadata"]["name"])
-
-    @property
-    def namespace(self) -> str:
-        return str(self.obj["metadata"].get("namespace", ""))
-
-    @property
-    def deleting(self) -> bool:
-        return "deletionTimestamp" in self.obj["metadata"]
-
-    def delete(self) -> Delete:
-        """The write that deletes it."""
-        uid = self.obj["metadata"]["uid"]
-        return Delete(self.resource, self.name, self.namespace, uid=uid)
 
 
 class ReferenceResolver:
@@ -79,15 +54,15 @@ class ReferenceResolver:
 
     async def find(
         self, reader: Reader, ref: ContractRef | None, namespace: str
-    ) -> ReferencedObject | None:
+    ) -> Unstructured | None:
         """The object; None without a reference or if the object does not exist."""
         if ref is None:
             return None
         resource = self.resource(ref)
         obj = await reader.find(resource, ref.name, namespace)
-        return None if obj is None else ReferencedObject(resource, obj)
+        return None if obj is None else Unstructured(resource, obj)
 
-    def find_cached(self, ref: ContractRef | None, namespace: str) -> ReferencedObject | None:
+    def find_cached(self, ref: ContractRef | None, namespace: str) -> Unstructured | None:
         """The object as a cache has it; None if no cache has it."""
         cache = self._caches.get((ref.api_group, ref.kind)) if ref is not None else None
         obj = (
@@ -95,7 +70,7 @@ class ReferenceResolver:
         )
         if obj is None or ref is None:
             return None
-        return ReferencedObject(self.resource(ref), as_tree(obj))
+        return Unstructured(self.resource(ref), as_tree(obj))
 
     async def exists(self, reader: Reader, ref: ContractRef, namespace: str) -> bool:
         """Whether the object exists; reads live only if no cache has it."""
@@ -105,7 +80,7 @@ class ReferenceResolver:
         return await self.find(reader, ref, namespace) is not None
 
 
-def adoption(found: ReferencedObject | None, owner: Object, cluster: str) -> Merge | None:
+def adoption(found: Unstructured | None, owner: Object, cluster: str) -> Merge | None:
     """The write that makes ``owner`` the controller of an object and labels it with its cluster."""
     if found is None:
         return None

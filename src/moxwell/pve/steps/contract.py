@@ -18,7 +18,7 @@ from moxwell.pve.client import PveReader, PveWriter
 from moxwell.pve.effects import Owned
 from moxwell.pve.endpoints.guest import GuestStatus
 from moxwell.pve.guests import GuestConfig
-from moxwell.pve.ownership import Mark
+from moxwell.pve.ownership import Foreign, Mark
 from moxwell.pve.values import Upid
 
 
@@ -70,6 +70,16 @@ class Step(Struct, frozen=True, tag=True, tag_field="step"):
         return None
 
 
+class RegionStep(Step, frozen=True, kw_only=True):
+    """A step on something of a whole region that is no guest."""
+
+    region_name: str
+
+    @property
+    def region(self) -> str:
+        return self.region_name
+
+
 class GuestStep(Step, frozen=True):
     """A step on one guest."""
 
@@ -97,6 +107,12 @@ def same_region(pve: PveReader, region: str) -> None:
     """Raise ``Bug`` if a step meets the client of another region."""
     if pve.region != region:
         raise Bug(f"a step for region {region} met the client of region {pve.region}")
+
+
+def verify_words(text: str, mark: str, what: str) -> None:
+    """Raise ``Foreign`` unless a comment or alias contains the mark of the owner."""
+    if mark not in text.split():
+        raise Foreign(f"{what} has another owner")
 
 
 async def own_config(pve: PveReader, guest: GuestRef) -> GuestConfig:

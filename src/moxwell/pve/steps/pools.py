@@ -8,8 +8,7 @@ from moxwell.errors import Busy
 from moxwell.pve.client import PveReader, PveWriter
 from moxwell.pve.effects import Owned
 from moxwell.pve.endpoints.access import PoolRow
-from moxwell.pve.ownership import Foreign
-from moxwell.pve.steps.contract import Step, same_region
+from moxwell.pve.steps.contract import RegionStep, same_region, verify_words
 from moxwell.pve.values import Upid
 
 
@@ -19,16 +18,11 @@ class PoolNotEmpty(Busy):
     reason = "PoolNotEmpty"
 
 
-class PoolStep(Step, frozen=True, kw_only=True):
+class PoolStep(RegionStep, frozen=True, kw_only=True):
     """A step on the resource pool with this name and comment."""
 
-    region_name: str
     pool: str
     comment: str
-
-    @property
-    def region(self) -> str:
-        return self.region_name
 
     @property
     def owned(self) -> Owned:
@@ -38,8 +32,8 @@ class PoolStep(Step, frozen=True, kw_only=True):
         """Return the pool, None if there is none; raises ``Foreign`` if it is another owner's."""
         same_region(pve, self.region_name)
         found = next((row for row in await pve.pools.list() if row.poolid == self.pool), None)
-        if found is not None and self.comment not in found.comment.split():
-            raise Foreign(f"pool {self.pool} in region {self.region_name} has another owner")
+        if found is not None:
+            verify_words(found.comment, self.comment, f"pool {self.pool} in region {self.region}")
         return found
 
 

@@ -7,22 +7,17 @@ The MAC address is the owner: an address that has another one is never released.
 from moxwell.pve import errors
 from moxwell.pve.client import PveWriter
 from moxwell.pve.effects import Owned
-from moxwell.pve.steps.contract import Step, same_region
+from moxwell.pve.steps.contract import RegionStep, same_region
 from moxwell.pve.values import Upid
 
 
-class VnetAddressStep(Step, frozen=True, kw_only=True):
+class VnetAddressStep(RegionStep, frozen=True, kw_only=True):
     """A step on one address of a vnet."""
 
-    region_name: str
     vnet: str
     zone: str
     ip: str
     mac: str
-
-    @property
-    def region(self) -> str:
-        return self.region_name
 
     @property
     def owned(self) -> Owned:

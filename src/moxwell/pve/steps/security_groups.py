@@ -8,23 +8,17 @@ before old ones are removed, so that traffic which stays allowed is never interr
 from moxwell.pve.client import PveReader, PveWriter
 from moxwell.pve.effects import Owned
 from moxwell.pve.endpoints.firewall import FirewallRule, SecurityGroup
-from moxwell.pve.ownership import Foreign
-from moxwell.pve.steps.contract import Step, same_region
+from moxwell.pve.steps.contract import RegionStep, same_region, verify_words
 from moxwell.pve.values import Upid
 
 _IGNORED = frozenset({"pos", "comment", "log"})  # in the comparison of rules
 
 
-class SecurityGroupStep(Step, frozen=True, kw_only=True):
+class SecurityGroupStep(RegionStep, frozen=True, kw_only=True):
     """A step on the security group with this name and comment."""
 
-    region_name: str
     group: str
     comment: str
-
-    @property
-    def region(self) -> str:
-        return self.region_name
 
     @property
     def owned(self) -> Owned:
@@ -35,10 +29,9 @@ class SecurityGroupStep(Step, frozen=True, kw_only=True):
         same_region(pve, self.region_name)
         groups = await pve.firewall.groups()
         found = next((group for group in groups if group.group == self.group), None)
-        if found is not None and self.comment not in found.comment.split():
-            raise Foreign(
-                f"security group {self.group} in region {self.region_name} has another owner"
-            )
+        if found is not None:
+            what = f"security group {self.group} in region {self.region}"
+            verify_words(found.comment, self.comment, what)
         return found
 
 

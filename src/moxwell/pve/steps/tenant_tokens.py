@@ -10,8 +10,7 @@ from msgspec import Struct
 from moxwell.pve.client import PveReader, PveWriter
 from moxwell.pve.effects import Owned
 from moxwell.pve.endpoints.access import TokenRow
-from moxwell.pve.ownership import Foreign
-from moxwell.pve.steps.contract import Step, same_region
+from moxwell.pve.steps.contract import Step, same_region, verify_words
 from moxwell.pve.tenant_access import TENANT_ROLE, TENANT_USER
 from moxwell.pve.values import SecretValue, Upid
 
@@ -42,8 +41,9 @@ class TenantToken(Struct, frozen=True, kw_only=True):
         same_region(pve, self.region)
         rows = await pve.access.tokens(TENANT_USER)
         found = next((row for row in rows if row.tokenid == self.name), None)
-        if found is not None and self.comment not in found.comment.split():
-            raise Foreign(f"token {self.token_id} in region {self.region} has another owner")
+        if found is not None:
+            what = f"token {self.token_id} in region {self.region}"
+            verify_words(found.comment, self.comment, what)
         return found
 
     async def issue(self, pve: PveWriter) -> SecretValue:

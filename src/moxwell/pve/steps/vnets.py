@@ -11,8 +11,7 @@ from moxwell.errors import Busy
 from moxwell.pve.client import PveReader, PveWriter
 from moxwell.pve.effects import Owned
 from moxwell.pve.endpoints.sdn import SdnSubnet, SdnVnet
-from moxwell.pve.ownership import Foreign
-from moxwell.pve.steps.contract import Step, same_region
+from moxwell.pve.steps.contract import RegionStep, same_region, verify_words
 from moxwell.pve.values import Upid
 
 SDN = "cluster/sdn"  # the target of an apply
@@ -42,16 +41,11 @@ class VnetSubnet(Struct, frozen=True, kw_only=True):
         return found == (self.cidr, self.gateway, self.snat, sorted(self.dhcp_ranges))
 
 
-class VnetStep(Step, frozen=True, kw_only=True):
+class VnetStep(RegionStep, frozen=True, kw_only=True):
     """A step on the VNet with this name and alias."""
 
-    region_name: str
     vnet: str
     alias: str
-
-    @property
-    def region(self) -> str:
-        return self.region_name
 
     @property
     def owned(self) -> Owned:
@@ -61,8 +55,8 @@ class VnetStep(Step, frozen=True, kw_only=True):
         """Return the VNet, None if there is none; raises ``Foreign`` if it is another owner's."""
         same_region(pve, self.region_name)
         found = next((row for row in await pve.sdn.vnets() if row.vnet == self.vnet), None)
-        if found is not None and self.alias not in found.alias.split():
-            raise Foreign(f"VNet {self.vnet} in region {self.region_name} has another owner")
+        if found is not None:
+            verify_words(found.alias, self.alias, f"VNet {self.vnet} in region {self.region}")
         return found
 
 
@@ -115,15 +109,10 @@ class DeleteVnet(VnetStep, frozen=True):
         return None
 
 
-class ApplySdn(Step, frozen=True, kw_only=True):
+class ApplySdn(RegionStep, frozen=True, kw_only=True):
     """Apply pending SDN changes if all of them are of VNets whose alias has the prefix."""
 
-    region_name: str
     prefix: str
-
-    @property
-    def region(self) -> str:
-        return self.region_name
 
     @property
     def owned(self) -> Owned:

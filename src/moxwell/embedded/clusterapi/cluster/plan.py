@@ -18,13 +18,13 @@ from moxwell.api.capi.shared import CONTROL_PLANE_LABEL, APIEndpoint, FailureDom
 from moxwell.api.conditions import Condition
 from moxwell.embedded.clusterapi.machines import is_ready
 from moxwell.embedded.clusterapi.references import (
-    ReferencedObject,
     adoption,
     condition,
     is_provisioned,
 )
 from moxwell.embedded.writing import WriteMove
 from moxwell.runtime.move import Done, Wait
+from moxwell.runtime.unstructured import Unstructured
 from moxwell.runtime.writes import Delete, Merge, Write, Writes
 
 Json = dict[str, Any]
@@ -51,8 +51,8 @@ class ClusterReason(StrEnum):
 class ObservedCluster:
     """The objects of a cluster; ``deployments`` and ``sets`` are read only for a deletion."""
 
-    infrastructure: ReferencedObject | None = None
-    control_plane: ReferencedObject | None = None
+    infrastructure: Unstructured | None = None
+    control_plane: Unstructured | None = None
     machines: tuple[Machine, ...] = ()
     deployments: tuple[MachineDeployment, ...] = ()
     sets: tuple[MachineSet, ...] = ()
@@ -134,11 +134,11 @@ def describe(cluster: Cluster, seen: ObservedCluster) -> ClusterStatus:
     )
 
 
-def _body(part: ReferencedObject | None) -> Json | None:
+def _body(part: Unstructured | None) -> Json | None:
     return part.obj if part else None
 
 
-def _is_initialized(control_plane: ReferencedObject | None) -> bool:
+def _is_initialized(control_plane: Unstructured | None) -> bool:
     status = (_body(control_plane) or {}).get("status") or {}
     v1beta2 = (status.get("initialization") or {}).get("controlPlaneInitialized")
     return bool(v1beta2 or status.get("initialized"))

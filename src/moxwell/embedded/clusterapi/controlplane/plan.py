@@ -24,11 +24,11 @@ from moxwell.api.conditions import Condition
 from moxwell.api.json_merge import apply_merge_patch
 from moxwell.api.kamaji import TenantControlPlane
 from moxwell.api.kinds import owner_reference
-from moxwell.embedded.clusterapi.references import ReferencedObject
 from moxwell.embedded.clusterapi.secrets import secret_write
 from moxwell.embedded.writing import WriteMove
 from moxwell.errors import Invalid
 from moxwell.runtime.move import Done, Wait
+from moxwell.runtime.unstructured import Unstructured
 from moxwell.runtime.writes import Create, Delete, Merge, Write, Writes
 
 Json = dict[str, Any]
@@ -52,7 +52,7 @@ class ObservedKamajiControlPlane:
 
     tenant: Json | None = None
     cluster: Cluster | None = None
-    infrastructure: ReferencedObject | None = None
+    infrastructure: Unstructured | None = None
     secrets: Secrets = field(default_factory=dict, repr=False)
 
     @property
@@ -155,7 +155,7 @@ def _data(secrets: Secrets, name: str) -> dict[str, str]:
 
 
 def _infrastructure_write(
-    found: ReferencedObject | None, endpoint: APIEndpoint, before: APIEndpoint, change: Json
+    found: Unstructured | None, endpoint: APIEndpoint, before: APIEndpoint, change: Json
 ) -> Merge | None:
     """Set the endpoint, or replace the one that this controller has set."""
     if found is None:

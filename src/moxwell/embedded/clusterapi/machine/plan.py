@@ -17,13 +17,13 @@ from moxwell.api.capi.core import Machine
 from moxwell.api.capi.shared import UNINITIALIZED_TAINT
 from moxwell.api.meta import parse_time
 from moxwell.embedded.clusterapi.references import (
-    ReferencedObject,
     adoption,
     condition,
     is_provisioned,
 )
 from moxwell.runtime.key import Key
 from moxwell.runtime.move import Done, Wait
+from moxwell.runtime.unstructured import Unstructured
 from moxwell.runtime.writes import Merge, Write, Writes
 
 Json = dict[str, Any]
@@ -61,8 +61,8 @@ class ObservedMachine:
 
     now: datetime
     cluster_deleting: bool = False
-    bootstrap: ReferencedObject | None = None
-    infrastructure: ReferencedObject | None = None
+    bootstrap: Unstructured | None = None
+    infrastructure: Unstructured | None = None
     node: Json | None = None
     tenant_answers: bool = True
     pods: tuple[tuple[str, str], ...] = ()  # namespace and name; to be evicted before deletion
@@ -199,7 +199,7 @@ def _deletion(machine: Machine, seen: ObservedMachine) -> MachineMove:
     return Done()
 
 
-def _delete(part: ReferencedObject, reason: MachineReason) -> MachineMove:
+def _delete(part: Unstructured, reason: MachineReason) -> MachineMove:
     if part.deleting:
         return Wait(reason, f"{part.resource.kind} {part.name} is being deleted", WAIT_SECONDS)
     return Writes((part.delete(),), reason, WAIT_SECONDS)

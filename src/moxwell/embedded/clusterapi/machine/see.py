@@ -9,7 +9,6 @@ from moxwell.api.capi.shared import ContractRef
 from moxwell.embedded.clusterapi.machine.plan import NODE_NAME, ObservedMachine, tenant_key
 from moxwell.embedded.clusterapi.machine.tenant_nodes import SharedNodeLists
 from moxwell.embedded.clusterapi.references import (
-    ReferencedObject,
     ReferenceResolver,
     adoption,
 )
@@ -17,6 +16,7 @@ from moxwell.embedded.controllermanager.resources import NODES, PODS, VOLUME_ATT
 from moxwell.errors import MoxwellError
 from moxwell.kube.reader import Reader
 from moxwell.runtime.key import Key
+from moxwell.runtime.unstructured import Unstructured
 
 Json = dict[str, Any]
 FindTenant = Callable[[Key], Awaitable[Reader | None]]
@@ -61,7 +61,7 @@ async def see_machine(
 
 async def _part(
     machine: Machine, ref: ContractRef | None, reader: Reader, resolver: ReferenceResolver
-) -> ReferencedObject | None:
+) -> Unstructured | None:
     """A provider's object; live if it is missing, not adopted yet, or about to be deleted."""
     if not machine.deleting:
         cached = resolver.find_cached(ref, machine.namespace)
@@ -74,7 +74,7 @@ async def _node(
     tenant: Reader,
     nodes: SharedNodeLists,
     machine: Machine,
-    infrastructure: ReferencedObject | None,
+    infrastructure: Unstructured | None,
 ) -> Json | None:
     """The recorded node, or the one with the Machine's provider ID."""
     recorded = machine.metadata.annotations.get(NODE_NAME, "")
