@@ -65,7 +65,7 @@ from moxwell.runtime.manager import Runtime
 from moxwell.runtime.reconciler import Controller
 from moxwell.runtime.tenant_clients import TenantClients
 from moxwell.verify.service import verify_action
-from moxwell.web import actions
+from moxwell.web import actions, guest_reachability
 from moxwell.web.http import Action
 
 
@@ -109,6 +109,7 @@ class AddedControllers:
             preflight=self.preflight,
             check_cluster=self.clusters.check,
         )
+        found["reachability"] = guest_reachability.make(runtime.kube, regions)
         found["verify"] = verify_action(runtime.kube, regions, clock)
         found["explain-pod"] = self.autoscaler.explain
         return found

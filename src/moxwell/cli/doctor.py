@@ -60,8 +60,9 @@ async def _all(name: str) -> list[DoctorFinding]:
     found = [_daemon(name), _disk(name)]
     if found[0].level == "wrong":
         return found
-    found += _regions(name)
+    found += _answers(name, "health")
     found += _control_plane_address(name)
+    found += _answers(name, "reachability")
     found += await _databases(name)
     try:
         async with connect.kube(name) as kube:
@@ -94,10 +95,12 @@ def _disk(name: str) -> DoctorFinding:
     return DoctorFinding("ok", f"{free >> 30} GiB are free for the state")
 
 
-def _regions(name: str) -> list[DoctorFinding]:
-    """The daemon's checks of each region: reachability, privileges, clock, templates."""
+def _answers(name: str, action: str) -> list[DoctorFinding]:
+    """
+    The daemon's checks: ``health`` of each region, or whether guests reach their control planes.
+    """
     try:
-        rows = ask(name, "health")["rows"]
+        rows = ask(name, action)["rows"]
     except MoxwellError as error:
         return [DoctorFinding("wrong", f"the daemon does not answer: {error}", "see its log")]
     return [DoctorFinding(r["level"], r["what"], r["do"]) for r in rows]

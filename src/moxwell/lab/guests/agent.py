@@ -7,13 +7,17 @@ any other command exits with 127. Raises ``Invalid`` for requests that the agent
 """
 
 import base64
-from collections.abc import Callable, Mapping
+import ipaddress
+import struct
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from moxwell.errors import Invalid
 from moxwell.lab.guests.hardware import GuestInterface
 
+PROC_TCP = "/proc/net/tcp"
+ESTABLISHED, SYN_SENT = 1, 2
 ERROR_NO_FILE = "failed to open file '{}' (mode: 'r'): No such file or directory"
 
 
@@ -31,6 +35,8 @@ class OperatingSystem:
     ended: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     next_pid: int = 1000
     halt: Callable[[], Any] | None = None
+    connections: Callable[[], Iterable[tuple[str, int, bool]]] = tuple
+    """Servers by IPv4 address and port, and whether the last request got an answer."""
 
 
 def answer(system: OperatingSystem, command: str, args: Mapping[str, Any]) -> Any:
@@ -101,8 +107,9 @@ def _run(system: OperatingSystem, argv: list[str]) -> tuple[int, str, str]:
 
 
 def _cat(system: OperatingSystem, path: str) -> tuple[int, str, str]:
-    if path in system.files:
-        return 0, system.files[path], ""
+    content = _read(system, path)
+    if content is not None:
+        return 0, content, ""
     return 1, "", f"cat: {path}: No such file or directory\n"
 
 
@@ -124,10 +131,31 @@ def _exec_status(system: OperatingSystem, args: Mapping[str, Any]) -> Any:
 
 def _file_read(system: OperatingSystem, args: Mapping[str, Any]) -> Any:
     path = str(args.get("file") or args.get("path"))
-    if path not in system.files:
+    content = _read(system, path)
+    if content is None:
         raise Invalid(ERROR_NO_FILE.format(path))
-    content = system.files[path]
     return {"content": content, "bytes-read": len(content.encode())}
+
+
+def _read(system: OperatingSystem, path: str) -> str | None:
+    return _proc_tcp(system) if path == PROC_TCP else system.files.get(path)
+
+
+def _proc_tcp(system: OperatingSystem) -> str:
+    """The connections in the form of Linux: addresses in hexadecimal, little-endian."""
+    addresses = [a.split("/")[0] for i in system.interfaces for a in i.addresses if ":" not in a]
+    local = addresses[0] if addresses else "0.0.0.0"
+    lines = ["  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid"]
+    for number, (address, port, answered) in enumerate(system.connections()):
+        state = ESTABLISHED if answered else SYN_SENT
+        remote = f"{_hex(address)}:{port:04X} {state:02X}"
+        lines.append(f"{number:4}: {_hex(local)}:{40000 + number:04X} {remote}")
+    return "\n".join(lines) + "\n"
+
+
+def _hex(address: str) -> str:
+    (number,) = struct.unpack("<I", ipaddress.IPv4Address(address).packed)
+    return f"{number:08X}"
 
 
 def _file_write(system: OperatingSystem, args: Mapping[str, Any]) -> Any:

@@ -11,9 +11,11 @@ by a ``ControlPlaneServer``.
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 import structlog
@@ -102,6 +104,7 @@ class GuestRunner:
         await self._tasks.wait_ready()
         await self.stopped(vm.region, vm.vmid)
         boot = _Boot(vm, agent.OperatingSystem(hostname=vm.name, halt=vm.power_off))
+        boot.system.connections = partial(_connections, boot)
         self._boots[vm.region, vm.vmid] = boot
         boot.task = self._tasks.spawn(self._run_boot(boot))
 
@@ -293,6 +296,18 @@ class GuestRunner:
             return handler
 
         return dial
+
+
+def _connections(boot: _Boot) -> Iterator[tuple[str, int, bool]]:
+    """The servers that a guest sent requests to, as its kernel would list them."""
+    for handler in boot.handlers:
+        url = urlsplit(handler.server)
+        if handler.answered is not None and url.hostname and _is_ipv4(url.hostname):
+            yield url.hostname, url.port or 443, handler.answered
+
+
+def _is_ipv4(host: str) -> bool:
+    return all(part.isdigit() for part in host.split("."))
 
 
 def _find_config_drive(vm: SimulatedVm) -> ConfigDrive | None:

@@ -18,6 +18,7 @@ from cryptography.x509.oid import NameOID
 
 from moxwell.api.requests import Handler, Request, Response
 from moxwell.clock import Clock
+from moxwell.errors import Unreachable
 from moxwell.kube.client import Kube
 from moxwell.kube.credentials import ApiIdentity, StaticCredentials
 from moxwell.kube.kubeconfig import ApiAccess
@@ -128,6 +129,12 @@ class GuestHandler:
     def __init__(self, connections: SharedConnections, access: ApiAccess) -> None:
         self._connections, self._access = connections, access
         self._route: _Route | None = None
+        self.answered: bool | None = None  # the last request; None: none was sent
+
+    @property
+    def server(self) -> str:
+        """The URL of the API server."""
+        return self._access.server
 
     def __repr__(self) -> str:
         return f"GuestHandler({self._access.server})"
@@ -142,7 +149,13 @@ class GuestHandler:
     async def handle(self, request: Request) -> Response:
         route = await self.open()
         headers = {**request.headers, **route.headers}
-        return await route.handler.handle(replace(request, headers=headers))
+        try:
+            response = await route.handler.handle(replace(request, headers=headers))
+        except Unreachable:
+            self.answered = False
+            raise
+        self.answered = True
+        return response
 
     async def close(self) -> None:
         route, self._route = self._route, None

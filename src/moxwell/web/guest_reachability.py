@@ -1,0 +1,80 @@
+"""The request of ``moxwell doctor`` that proves from guests whether control planes are reached."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+from moxwell.api.capi.core import Cluster
+from moxwell.api.capi.shared import CLUSTER_NAME
+from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.kube.reader import Reader
+from moxwell.preflight import guest_connections
+from moxwell.preflight.guest_connections import GuestProbe
+from moxwell.preflight.outcome import CheckLevel, RegionCheck
+from moxwell.pve.regions import Regions
+
+Query = Mapping[str, Any]
+_LEVELS = {CheckLevel.PASS: "ok", CheckLevel.WARN: "remark", CheckLevel.FAIL: "wrong"}
+
+
+def make(reader: Reader, regions: Regions) -> Callable[[Query], Awaitable[Any]]:
+    """The action: one guest of each cluster in each region is asked."""
+
+    async def reachability(query: Query) -> Any:
+        clusters = (await reader.list(Cluster)).items
+        guests = chosen((await reader.list(ProxmoxMachine)).items)
+        rows = [
+            await _check(regions, cluster, guest)
+            for cluster in clusters
+            if cluster.spec.control_plane_endpoint.host
+            for guest in guests
+            if (guest.namespace, _cluster(guest)) == (cluster.namespace, cluster.name)
+        ]
+        found = [row for row in rows if row is not None]
+        return {"rows": [{"level": _LEVELS[r.level], "what": r.what, "do": r.do} for r in found]}
+
+    return reachability
+
+
+def chosen(guests: Iterable[ProxmoxMachine]) -> tuple[ProxmoxMachine, ...]:
+    """One running guest of each cluster in each region: the one that is created last."""
+    found = {
+        (guest.namespace, _cluster(guest), guest.spec.region): guest
+        for guest in sorted(guests, key=lambda g: (str(g.metadata.creation_timestamp), g.name))
+        if guest.status.power_state == "running" and guest.status.proxmox_node
+    }
+    return tuple(found.values())
+
+
+def _cluster(guest: ProxmoxMachine) -> str:
+    return (guest.metadata.labels or {}).get(CLUSTER_NAME, "")
+
+
+async def _check(regions: Regions, cluster: Cluster, guest: ProxmoxMachine) -> RegionCheck | None:
+    region, vmid = regions.find(guest.spec.region or ""), guest.spec.virtual_machine_id
+    if region is None or vmid is None:
+        return None
+    endpoint = cluster.spec.control_plane_endpoint
+    connections, error = await guest_connections.read(region, guest.status.proxmox_node, vmid)
+    return guest_connections.check(
+        GuestProbe(
+            cluster=cluster.name,
+            guest=guest.name,
+            region=region.name,
+            host=endpoint.host,
+            port=endpoint.port,
+            addresses=await _resolve(endpoint.host),
+            connections=connections,
+            error=error,
+        )
+    )
+
+
+async def _resolve(host: str) -> frozenset[str]:
+    """The addresses of a host name; a name that cannot be resolved here has none."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return frozenset()
+    return frozenset(str(address[0]) for *_, address in found)
