@@ -51,7 +51,15 @@ def cluster(**group: Any) -> dict[str, Any]:
     return {**head, "metadata": {"name": "c1", "namespace": SPACE}, "spec": {"nodeGroups": groups}}
 
 
-def restrict(region: SimRegion) -> None:
+SIMPLE = {"type": "simple", "ipam": "pve"}
+TAGGED_ZONES: dict[str, dict[str, Any]] = {
+    "vlan": {"type": "vlan", "bridge": "vmbr0", "ipam": "pve"},
+    "vxlan": {"type": "vxlan", "peers": "192.0.2.1,192.0.2.2", "ipam": "pve"},
+    "evpn": {"type": "evpn", "controller": "evpn1", "vrf-vxlan": 10000, "ipam": "pve"},
+}
+
+
+def restrict(region: SimRegion, zone: dict[str, Any] = SIMPLE) -> None:
     """Leave Moxwell exactly what ``moxwell init`` grants, and a zone for tenants."""
     features = (*chosen_features(None), "tenants")
     request = AccessRequest(region.major, "moxwell@pve", "test", features)
@@ -63,13 +71,16 @@ def restrict(region: SimRegion) -> None:
     ]
     access.users[TENANT_USER] = SimUser(TENANT_USER)
     access.groups[TENANT_GROUP] = SimGroup(TENANT_GROUP, None, [TENANT_USER])
-    region.sdn.zones["tenants"] = {"type": "simple", "ipam": "pve"}
+    if controller := zone.get("controller"):
+        region.sdn.controllers[controller] = {"type": "evpn", "asn": 65000, "peers": "192.0.2.1"}
+        region.sdn.running["controllers"] = {controller: dict(region.sdn.controllers[controller])}
+    region.sdn.zones["tenants"] = dict(zone)
     region.sdn.running["zones"] = {"tenants": dict(region.sdn.zones["tenants"])}
 
 
-async def start(w: TenantWorld, **spec: Any) -> None:
+async def start(w: TenantWorld, zone: dict[str, Any] = SIMPLE, **spec: Any) -> None:
     for name in ("north", "south"):
-        restrict(w.two_regions.region(name))
+        restrict(w.two_regions.region(name), zone)
     await w.put(tenant(**spec))
 
 
@@ -131,6 +142,57 @@ def test_a_tenant_has_pool_token_vnet_and_firewall_and_leaves_nothing() -> None:
                 assert remains(w.two_regions.region(name)) == []
 
     run_virtual(story())
+
+
+@pytest.mark.parametrize("kind", TAGGED_ZONES)
+def test_a_vnet_of_a_zone_with_tags_is_made_used_and_removed(kind: str) -> None:
+    async def story() -> None:
+        async with tenancy() as w:
+            network = {**FULL["network"], "vnet": {**FULL["network"]["vnet"], "tag": 2042}}
+            await start(w, TAGGED_ZONES[kind], network=network)
+            await w.until(lambda: settled(w))
+            for name in ("north", "south"):
+                running = w.two_regions.region(name).sdn.running
+                assert int(running["vnets"][VNET]["tag"]) == 2042
+                assert running["subnets"]["tenants-10.9.0.0-24"]["vnet"] == VNET
+            await w.put(cluster())
+            found = await w.until(lambda: joined(w))
+            assert found.conf["net0"].count(f"bridge={VNET}") == 1
+            await w.kube.delete(Tenant, "red", "default")
+            await w.until(lambda: gone(w), 1800)
+            assert [remains(w.two_regions.region(name)) for name in ("north", "south")] == [[], []]
+
+    run_virtual(story())
+
+
+@pytest.mark.parametrize(
+    ("zone", "changes", "expected"),
+    [
+        (TAGGED_ZONES["vlan"], {}, "spec.network.vnet.tag: a VNet of the vlan zone"),
+        (TAGGED_ZONES["vlan"], {"tag": 4095}, "needs a tag from 1 to 4094"),
+        (TAGGED_ZONES["vxlan"], {}, "needs a tag from 1 to 16777215"),
+        (TAGGED_ZONES["evpn"], {}, "spec.network.vnet.tag: a VNet of the evpn zone"),
+        (SIMPLE, {"tag": 7}, "spec.network.vnet.tag: remove it, tenants is a simple zone"),
+        (SIMPLE, {"zone": "other"}, "has no SDN zone other that Moxwell may use (known: tenants)"),
+    ],
+)
+def test_a_vnet_that_its_zone_refuses_names_the_field(
+    zone: dict[str, Any], changes: dict[str, Any], expected: str
+) -> None:
+    async def story() -> None:
+        async with tenancy() as w:
+            network = {**FULL["network"], "vnet": {**FULL["network"]["vnet"], **changes}}
+            await start(w, zone, network=network)
+            assert expected in await w.until(lambda: complaint(w))
+            assert VNET not in w.two_regions.region("north").sdn.vnets
+
+    run_virtual(story())
+
+
+async def complaint(w: TenantWorld) -> str:
+    found = await w.kube.find(Tenant, "red", "default")
+    ready = [c for c in found.status.conditions if c.type == "Ready"] if found else []
+    return ready[0].message if ready and ready[0].status == "False" else ""
 
 
 async def joined(w: TenantWorld) -> Any:

@@ -10,11 +10,11 @@ import ipaddress
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from moxwell.api.cozystack import Tenant
+from moxwell.api.cozystack import Tenant, TenantVnet
 from moxwell.api.infra.address_ranges import parse_address_ranges
 from moxwell.controllers.tenancy.tenant.firewall import group_name, owner_comment
 from moxwell.errors import Invalid
-from moxwell.pve.endpoints.sdn import SdnSubnet, SdnVnet
+from moxwell.pve.endpoints.sdn import SdnSubnet, SdnVnet, SdnZone
 from moxwell.pve.steps import (
     ApplySdn,
     DeletePool,
@@ -26,6 +26,7 @@ from moxwell.pve.steps import (
     VnetSubnet,
 )
 
+LAST_TAG = {"vlan": 4094, "qinq": 4094, "vxlan": 16777215, "evpn": 16777215}  # by type of zone
 ALIAS_PREFIX = "moxwell-tenant="
 POOL, VNET, TOKEN = "pool", "vnet", "token"
 IsolationStep = EnsurePool | DeletePool | EnsureVnet | DeleteVnet | ApplySdn | RevokeToken
@@ -39,6 +40,7 @@ class ObservedIsolation:
     parent: str = ""  # the pool that Moxwell is limited to
     pool_comment: str | None = None  # None: there is no pool
     members: int = 0
+    zones: tuple[SdnZone, ...] = ()  # read while there is no VNet
     vnet: SdnVnet | None = None
     subnets: tuple[SdnSubnet, ...] = ()
     vnet_pending: bool = False  # a change of the VNet is not applied
@@ -167,6 +169,8 @@ def _vnet_steps(
 ) -> Iterator[IsolationStep]:
     mark, region, name = owner_comment(namespace), seen.region, vnet_name(namespace)
     given, subnet = tenant.spec.network.vnet, subnet_of(tenant)
+    if VNET in want and given is not None and seen.vnet is None:
+        refuse_zone(given, seen)
     if VNET in want and given is not None and not _matches(seen, given.zone, given.tag, subnet):
         yield EnsureVnet(
             region_name=region, vnet=name, alias=mark, zone=given.zone, tag=given.tag, subnet=subnet
@@ -176,6 +180,26 @@ def _vnet_steps(
             yield DeleteVnet(region_name=region, vnet=name, alias=mark)
     elif seen.vnet_pending:
         yield ApplySdn(region_name=region, prefix=ALIAS_PREFIX)
+
+
+def refuse_zone(given: TenantVnet, seen: ObservedIsolation) -> None:
+    """Raise Invalid if Proxmox would not make the VNet in its zone."""
+    zone = next((z for z in seen.zones if z.zone == given.zone), None)
+    if zone is None:
+        known = ", ".join(sorted(z.zone for z in seen.zones)) or "none"
+        raise Invalid(
+            f"spec.network.vnet.zone: region {seen.region} has no SDN zone {given.zone} that "
+            f"Moxwell may use (known: {known}); create and apply it, or name another one"
+        )
+    last = LAST_TAG.get(zone.type)
+    if last is None and given.tag is not None:
+        raise Invalid(f"spec.network.vnet.tag: remove it, {zone.zone} is a {zone.type} zone")
+    needed = zone.type != "qinq"  # a VNet without a tag is the untagged one of a QinQ zone
+    if last is not None and (needed or given.tag) and not 1 <= (given.tag or 0) <= last:
+        raise Invalid(
+            f"spec.network.vnet.tag: a VNet of the {zone.type} zone {zone.zone} in region "
+            f"{seen.region} needs a tag from 1 to {last}"
+        )
 
 
 def _matches(

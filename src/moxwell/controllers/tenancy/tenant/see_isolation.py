@@ -55,7 +55,7 @@ class IsolationObserver:
         vnet = next((row for row in await sdn.vnets() if row.vnet == name), None)
         pending = any(row.vnet == name and row.state for row in await sdn.vnets(pending=True))
         if vnet is None:
-            return replace(found, vnet_pending=pending)
+            return replace(found, zones=await sdn.zones(), vnet_pending=pending)
         pending |= any(row.state for row in await sdn.subnets(name, pending=True))
         return replace(
             found,
