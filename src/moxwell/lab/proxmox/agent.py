@@ -122,6 +122,8 @@ async def file_read(call: PveCall) -> Row:
         if not call.get("decode", 1):
             text = base64.b64encode(data).decode()
         found = {"content": text, "bytes-read": len(data)}
+        if count and len(data) == int(count):
+            found["truncated"] = 1  # the end of the file was not read
     return found
 
 

@@ -197,6 +197,12 @@ def read_hotplug(conf: Mapping[str, Value]) -> frozenset[str]:
         return frozenset()
 
 
+def clamp_cpuunits(settings: dict[str, Value]) -> None:
+    """Limit the CPU weight to what cgroups (version 2) take."""
+    if settings.get("cpuunits") is not None:
+        settings["cpuunits"] = min(int(settings["cpuunits"]), 10000)
+
+
 def memory_mib(conf: Mapping[str, Value]) -> int:
     """The memory of a configuration in MiB."""
     text = str(conf.get("memory", "512"))

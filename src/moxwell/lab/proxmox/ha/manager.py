@@ -67,6 +67,21 @@ def ha_status(region: SimRegion, guest: SimGuest) -> dict[str, Any]:
     return row if region.major >= 9 else row | {"group": resource.options.get("group")}
 
 
+def manage_created(call: PveCall, guest: SimGuest, ctx: WorkerContext) -> None:
+    """``ha-managed`` (PVE 9): add a new or restored guest as an HA resource."""
+    if not call.get("ha-managed"):
+        return
+    ctx.log("Add as HA resource")
+    sid, options = sid_of(guest), {"state": "started" if call.get("start") else "stopped"}
+    known = call.region.ha.resources.get(sid)
+    if known is not None:
+        known.options |= options
+    else:
+        kind = sid.partition(":")[0]
+        call.region.ha.resources[sid] = SimHaResource(sid, kind, options, node=guest.node)
+    start_manager(call.runtime)
+
+
 def delegate(call: PveCall, guest: SimGuest, verb: str, target: str = "") -> str:
     """Start a task that requests the start, stop or migration of a guest from the HA manager."""
     resource, runtime = find_managed(call.region, guest), call.runtime

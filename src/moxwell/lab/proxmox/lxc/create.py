@@ -5,6 +5,7 @@ from typing import Any
 from moxwell.lab.proxmox.config_schema import ct
 from moxwell.lab.proxmox.config_schema.formats import words
 from moxwell.lab.proxmox.errors import PveException, die
+from moxwell.lab.proxmox.ha import manager as ha_manager
 from moxwell.lab.proxmox.lxc import conf as files
 from moxwell.lab.proxmox.lxc import power, restore
 from moxwell.lab.proxmox.qemu import conf as vm_files
@@ -105,7 +106,7 @@ async def _make(
     pool = call.region.pools.get(str(call.get("pool", "")))
     if pool is not None and guest.vmid not in pool.vms:
         pool.vms.append(guest.vmid)
-    vm_create.add_ha_resource(call, guest, ctx)
+    ha_manager.manage_created(call, guest, ctx)
     if call.get("start"):
         power.start_now(call, guest)
 

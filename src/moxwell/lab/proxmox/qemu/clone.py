@@ -1,5 +1,5 @@
 """
-POST clone and POST template.
+POST clone.
 
 The checks run twice, before the task and in the worker. During the task the new configuration
 contains only ``lock: clone`` and its lock file is held; the source is locked shared.
@@ -19,9 +19,11 @@ from moxwell.lab.proxmox.state import Conf, SimFirewall, SimGuest
 from moxwell.lab.proxmox.tasks import WorkerContext
 
 _NOT_COPIED = frozenset(
-    words("snapshots parent snaptime vmstate snapstate runningcpu runningmachine lock digest")
+    words(
+        "snapshots parent snaptime vmstate snapstate runningcpu runningmachine"
+        " running-nets-host-mtu lock digest"
+    )
 )
-TEMPLATE_SECONDS = 0.008  # per disk
 
 
 def check_permission(call: PveCall) -> None:
@@ -65,6 +67,7 @@ class _Plan:
             if call.get(name) is not None and not full:
                 raise die(f"parameter '{name}' not allowed for linked clones")
         shared = self._check_access(old)
+        privileges.check_mappings(call, old)
         privileges.check_bridges(call, old)
         if self.target and not shared:
             raise die(f"can't clone VM to node '{self.target}' (VM uses local storage)")
@@ -93,11 +96,15 @@ class _Plan:
             if drive.is_cdrom_media and drive.file == "cdrom":
                 call.check("/", "Sys.Console")
                 continue
-            name = drive.storage or ""
+            name = drive.storage
+            if name is None:
+                raise die(f"unable to parse volume ID '{drive.file}'")
             shared = shared and files.volume_store(call).get_storage(name).shared
             if not drive.is_cdrom_media:
                 target = call.get("storage") or name
                 call.check(f"/storage/{target}", "Datastore.AllocateSpace")
+        if old.get("vmstatestorage"):
+            call.check(f"/storage/{old['vmstatestorage']}", "Datastore.AllocateSpace")
         return shared
 
     def _copy(self, old: Conf, full: bool) -> None:
@@ -232,48 +239,3 @@ def _finish(call: PveCall, plan: _Plan, guest: SimGuest, old: Conf) -> None:
     if pool is not None and plan.newid not in pool.vms:
         pool.vms.append(plan.newid)
     files.write(runtime, guest)
-
-
-# ---------------------------------------------------------------------- template
-
-
-def _may_become_template(call: PveCall) -> SimGuest:
-    guest = call.get_guest(call.params["vmid"])
-    files.check_lock(guest)
-    if guest.snapshots:
-        raise die("unable to create template, because VM contains snapshots")
-    if guest.template and not call.get("disk"):
-        raise die("you can't convert a template to a template")
-    if guest.running:
-        raise die("you can't convert a VM to template if VM is running")
-    return guest
-
-
-def template(call: PveCall) -> str:
-    """POST template."""
-    _may_become_template(call)
-
-    async def worker(ctx: WorkerContext) -> None:
-        async with call.hold("qemu", call.params["vmid"]):
-            guest = _may_become_template(call)
-            guest.conf["template"] = 1
-            files.write(call.runtime, guest)
-            await make_bases(call, guest, ctx, only=call.get("disk"))
-
-    return call.spawn("qmtemplate", call.params["vmid"], worker)
-
-
-async def make_bases(
-    call: PveCall, guest: SimGuest, ctx: WorkerContext, only: str | None = None
-) -> None:
-    """Convert the disks of a template to base images."""
-    store = files.volume_store(call)
-    for drive in list(files.drives(guest.conf)):
-        if drive.is_cdrom_media or (only and drive.slot != only) or drive.storage is None:
-            continue
-        if store.find(drive.file) is None or not store.feature("template", drive.file):
-            continue
-        await ctx.sleep(TEMPLATE_SECONDS)
-        base = store.make_base(drive.file)
-        guest.conf[drive.slot] = write_drive(Drive(drive.slot, base, drive.options))
-        files.write(call.runtime, guest)

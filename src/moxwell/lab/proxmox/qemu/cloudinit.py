@@ -256,7 +256,8 @@ def dump(call: PveCall) -> str:
     guest = call.get_guest(call.params["vmid"])
     conf, vmid = guest.conf, guest.vmid
     if call.params["type"] == "user":
-        return user_data(conf, vmid, masked=not call.is_root)
+        visible = call.has_privileges(f"/vms/{vmid}", "VM.Config.Cloudinit")
+        return user_data(conf, vmid, masked=not visible)
     if call.params["type"] == "network":
         return network_data(conf)
     return meta_data(conf, user_data(conf, vmid), network_data(conf))

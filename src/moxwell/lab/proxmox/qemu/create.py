@@ -14,9 +14,9 @@ from moxwell.lab.proxmox.config_schema.formats import words
 from moxwell.lab.proxmox.errors import PveException, die, forbidden, param_error
 from moxwell.lab.proxmox.ha import manager as ha_manager
 from moxwell.lab.proxmox.qemu import conf as files
-from moxwell.lab.proxmox.qemu import disks, identity, privileges, restore, start
+from moxwell.lab.proxmox.qemu import disks, identity, machine, privileges, restore, start, tags
 from moxwell.lab.proxmox.request_context import PveCall
-from moxwell.lab.proxmox.state import SimGuest, SimHaResource, SimTask, Value
+from moxwell.lab.proxmox.state import SimGuest, SimTask, Value
 from moxwell.lab.proxmox.tasks import WorkerContext
 
 _OWN = frozenset(
@@ -34,10 +34,13 @@ async def create(call: PveCall) -> str:
     pool, storage, archive = call.get("pool"), call.get("storage"), call.get("archive")
     if settings.get("sshkeys") is not None:
         identity.check_ssh_keys(unquote(str(settings["sshkeys"])))
+    vm.clamp_cpuunits(settings)
     check_pool(call, pool)
-    if storage is not None and archive:
+    if storage is not None:
         call.check(f"/storage/{storage}", "Datastore.AllocateSpace")
-    check_allocate(call, vmid, pool)
+    _check_power(call, vmid, pool)
+    if not _may_overwrite(call, vmid):
+        check_allocate(call, vmid, pool)
     if archive:
         for slot in sorted(k for k in settings if is_drive(k)):
             raise param_error({slot: "option conflicts with option 'archive'"})
@@ -49,6 +52,21 @@ async def create(call: PveCall) -> str:
         return restore.spawn(call, vmid, archive, settings)
     guest = create_config(call, vmid, "qemu")
     return call.spawn("qmcreate", vmid, lambda ctx: _make(call, guest, settings, ctx))
+
+
+def _check_power(call: PveCall, vmid: int, pool: str | None) -> None:
+    """PVE 9 checks what happens after the creation: HA management and the start."""
+    if call.get("ha-managed"):
+        call.check("/", "Sys.Console")
+    if call.get("start") and call.major >= 9:
+        privileges.check_guest(call, vmid, pool, "VM.PowerMgmt")
+
+
+def _may_overwrite(call: PveCall, vmid: int) -> bool:
+    """``VM.Backup`` is enough to restore an existing guest."""
+    exists = call.find_guest(vmid, "qemu") is not None
+    forced = bool(call.get("archive") and call.get("force") and exists)
+    return forced and call.has_privileges(f"/vms/{vmid}", "VM.Backup")
 
 
 def _check_settings(
@@ -121,8 +139,8 @@ async def _make(
             await _fill(call, guest, settings, ctx)
         except PveException as problem:
             raise die(f"unable to create VM {guest.vmid} - {problem.in_task}") from problem
-    _add_to_pool(call, guest.vmid)
-    add_ha_resource(call, guest, ctx)
+    add_to_pool(call, guest.vmid)
+    ha_manager.manage_created(call, guest, ctx)
     if call.get("start"):
         ctx.log("Execute autostart")
         await start.autostart(call, guest, ctx)
@@ -142,6 +160,12 @@ async def _fill(
     builder = disks.DriveBuilder(call, ctx, target)
     conf |= await builder.create(settings, call.get("storage"))
     conf["meta"] = identity.meta(runtime)
+    machine.check_clipboard(str(conf.get("vga", "")))
+    pinned = machine.pinned(conf.get("machine"), conf.get("ostype"), call.major)
+    if pinned is not None:
+        conf["machine"] = pinned
+    if "tags" in conf:
+        tags.check(call, guest.vmid, "", str(conf["tags"]))
     if "tags" in conf and call.major >= 9:
         conf["tags"] = identity.normalize_tags(call, str(conf["tags"])) or " "
     if not str(conf.get("boot", "")).strip():
@@ -153,19 +177,8 @@ async def _fill(
     files.write(runtime, guest)
 
 
-def add_ha_resource(call: PveCall, guest: SimGuest, ctx: WorkerContext) -> None:
-    """``ha-managed`` (PVE 9): add the new guest as an HA resource."""
-    if not call.get("ha-managed"):
-        return
-    ctx.log("Add as HA resource")
-    sid = ha_manager.sid_of(guest)
-    options = {"state": "started" if call.get("start") else "stopped"}
-    kind = sid.partition(":")[0]
-    call.region.ha.resources[sid] = SimHaResource(sid, kind, options, node=guest.node)
-    ha_manager.start_manager(call.runtime)
-
-
-def _add_to_pool(call: PveCall, vmid: int) -> None:
+def add_to_pool(call: PveCall, vmid: int) -> None:
+    """Add the new guest to the pool of the request."""
     pool = call.region.pools.get(str(call.get("pool", "")))
     if pool is not None and vmid not in pool.vms:
         pool.vms.append(vmid)

@@ -29,8 +29,10 @@ EFI_SMALL = 128 << 10
 _IMPORT = "'import-from' requires special syntax - use <storage ID>:0,import-from=<source>"
 
 
-def check_params(call: PveCall, settings: dict[str, Value]) -> None:
-    """Reject invalid drive strings and normalize the others."""
+def check_params(
+    call: PveCall, settings: dict[str, Value], *, replicated: int | None = None
+) -> None:
+    """Reject invalid drive strings and normalize the others; ``replicated`` names the guest."""
     for slot in sorted(k for k in settings if is_drive(k)):
         drive = parse_drive(slot, str(settings[slot]), major=9)
         if not has_compatible_options(drive):
@@ -42,6 +44,8 @@ def check_params(call: PveCall, settings: dict[str, Value]) -> None:
             _check_special(drive)
         drive = _normalize(call, drive)
         _check_iso(call, drive)
+        if replicated is not None:
+            _check_replicable(call, replicated, drive)
         settings[slot] = write_drive(drive)
 
 
@@ -90,6 +94,20 @@ def _check_iso(call: PveCall, drive: Drive) -> None:
     kind = files.volume_store(call).parse(drive.file).kind
     if kind == "iso" and drive.options.get("media") != "cdrom":
         raise param_error({drive.slot: "explicit 'media=cdrom' is required for iso images"})
+
+
+def _check_replicable(call: PveCall, vmid: int, drive: Drive) -> None:
+    """A guest with a replication job accepts only volumes that can be replicated."""
+    jobs = [j for j in call.region.replication.values() if str(j.get("guest")) == str(vmid)]
+    if not jobs or drive.options.get("replicate") == "0" or drive.is_cdrom_media:
+        return
+    if drive.storage is None and drive.wanted is None:
+        raise die("cannot add non-managed/pass-through volume to a replicated VM")
+    if drive.file.endswith(":cloudinit"):
+        return
+    storage = files.volume_store(call).get_storage(drive.storage or "")
+    if storage.type != "zfspool" and not storage.shared:
+        raise die("cannot add non-replicatable volume to a replicated VM")
 
 
 @dataclass(frozen=True, slots=True)

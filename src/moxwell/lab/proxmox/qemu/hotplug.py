@@ -34,17 +34,21 @@ class NotHotpluggable(PveException):
         super().__init__(500, "skip")
 
 
-def apply(call: PveCall, guest: SimGuest) -> None:
-    """Apply all pending changes; the VM is stopped."""
-    store = files.volume_store(call)
+def apply(call: PveCall, guest: SimGuest) -> dict[str, str]:
+    """Apply all pending changes of a stopped VM; what fails stays pending and is returned."""
+    store, errors = files.volume_store(call), {}
     for name, force in sorted(guest.deletes.items()):
         drive = (
             find_drive(name, guest.conf[name]) if is_drive(name) and name in guest.conf else None
         )
-        if drive is not None:
-            detach(call, guest, drive, force=bool(force))
+        try:
+            if drive is not None:
+                detach(call, guest, drive, force=bool(force))
+        except PveException as problem:
+            errors[name] = f"unable to apply pending change {name} : {problem.in_task}\n"
+            continue
         guest.conf.pop(name, None)
-    guest.deletes.clear()
+        del guest.deletes[name]
     files.cleanup_pending(guest)
     for name, value in list(guest.pending.items()):
         if is_drive(name) and name in guest.conf:
@@ -54,6 +58,7 @@ def apply(call: PveCall, guest: SimGuest) -> None:
         guest.conf[name] = value
     guest.pending.clear()
     files.write(call.runtime, guest)
+    return errors
 
 
 def detach(call: PveCall, guest: SimGuest, drive: Drive, *, force: bool) -> None:
@@ -221,13 +226,11 @@ class HotplugUpdate:
             raise die(f"memory can't be lower than 1024 MB {perl}")
 
     def _change_agent(self, value: str) -> None:
-        old = devices.read(devices.AGENT, self._guest.conf.get("agent", "0"))
-        new = devices.read(devices.AGENT, value)
-        for key in ("enabled", "type"):
-            if old.get(key, "0" if key == "enabled" else "virtio") != new.get(
-                key, "0" if key == "enabled" else "virtio"
-            ):
-                raise NotHotpluggable
+        if not self._guest.conf.get("agent"):
+            raise NotHotpluggable
+        old, new = _agent(self._guest.conf["agent"]), _agent(value)
+        if old != new:
+            raise NotHotpluggable
 
     def _change_net(self, name: str, value: str) -> None:
         new = devices.read(devices.NET, value)
@@ -235,13 +238,17 @@ class HotplugUpdate:
             old = devices.read(devices.NET, self._guest.conf[name])
             same = all(old.get(k) == new.get(k) for k in ("model", "macaddr", "queues", "mtu"))
             if same and "bridge" in old and "bridge" in new:
-                if old.get("bridge") != new.get("bridge") or old.get("tag") != new.get("tag"):
-                    self._bridge(new)
+                if any(old.get(k) != new.get(k) for k in ("bridge", "tag", "trunks", "firewall")):
+                    self._move_to_bridge(new["bridge"])
                 return
             self._need("network")
             self._unplug(name)
         self._need("network")
         self._bridge(new)
+
+    def _move_to_bridge(self, name: str) -> None:
+        if not has_bridge(self._call, name):
+            raise die(f"bridge '{name}' is neither a linux nor an OVS bridge!")
 
     def _bridge(self, net: dict[str, str]) -> None:
         name = net.get("bridge")
@@ -313,6 +320,14 @@ class HotplugUpdate:
                 special[name] = old
         if added:
             special["added"] = ",".join(sorted(added))
+
+
+def _agent(text: Value) -> dict[str, str]:
+    """The options of an enabled agent that need a restart."""
+    values = devices.read(devices.AGENT_9, text)
+    if values.get("enabled") != "1":
+        return {}
+    return {k: v for k, v in values.items() if k != "fstrim_cloned_disks"}
 
 
 def has_bridge(call: PveCall, name: str) -> bool:

@@ -6,11 +6,13 @@ from moxwell.lab.proxmox.config_schema.drives import Drive, find_drive, parse_si
 from moxwell.lab.proxmox.errors import PveException, bad_params, die, param_error
 from moxwell.lab.proxmox.qemu import conf as files
 from moxwell.lab.proxmox.qemu import disks, update
-from moxwell.lab.proxmox.qemu.clone import make_bases
+from moxwell.lab.proxmox.qemu.template import make_bases
 from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.state import SimGuest
 from moxwell.lab.proxmox.tasks import WorkerContext
 from moxwell.lab.proxmox.volumes import names
+
+_MODIFIED = "detected modified configuration - file changed by other user? Try again."
 
 # ---------------------------------------------------------------------- resize
 
@@ -36,6 +38,7 @@ def _resize(call: PveCall, guest: SimGuest, ctx: WorkerContext) -> None:
     drive = find_drive(slot, guest.conf[slot]) if slot in guest.conf else None
     if drive is None:
         raise die(f"disk '{slot}' does not exist")
+    form = store.parse(drive.file).format
     if drive.is_cdrom_media:
         raise die("you can't resize a cdrom")
     call.check(f"/storage/{drive.storage}", "Datastore.AllocateSpace")
@@ -45,7 +48,10 @@ def _resize(call: PveCall, guest: SimGuest, ctx: WorkerContext) -> None:
         raise die("shrinking disks is not supported")
     if size == volume.size:
         return
-    _check_writable(call, drive, size)
+    if form not in ("raw", "qcow2"):
+        raise die("can't resize this image format")
+    if not guest.running:
+        _check_writable(call, drive, size)
     store.resize(drive.file, size)
     if not guest.running:
         ctx.log("Image resized.")
@@ -93,7 +99,8 @@ def move_disk(call: PveCall) -> str:
 def _movable(call: PveCall, storage: str) -> tuple[SimGuest, Drive]:
     guest, slot = call.get_guest(call.params["vmid"]), call.params["disk"]
     files.check_lock(guest)
-    files.check_digest(guest, call.get("digest"))
+    if call.get("digest") and call.get("digest") != files.digest(guest):
+        raise die(_MODIFIED)
     if slot not in guest.conf:
         raise die(f"disk '{slot}' does not exist")
     drive = find_drive(slot, guest.conf[slot])
@@ -101,14 +108,21 @@ def _movable(call: PveCall, storage: str) -> tuple[SimGuest, Drive]:
         raise die(f"disk '{slot}' has no associated volume")
     if drive.is_cdrom:
         raise die("you can't move a cdrom")
-    match = re.search(r"\.(raw|qcow2|vmdk)$", drive.file)
     form = call.get("format")
-    if drive.storage == storage and (not form or match is None or match[1] == form):
+    if drive.storage == storage and (not form or _format(call, drive) in (None, form)):
         raise die("you can't move to the same storage with same format")
     disks.check_images(call, storage)
     if call.get("delete") and _in_snapshot(guest, drive.file):
         raise die("you can't move a disk with snapshots and delete the source")
     return guest, drive
+
+
+def _format(call: PveCall, drive: Drive) -> str | None:
+    """The format of a volume; PVE 8 knows only that of files."""
+    if call.major >= 9:
+        return files.volume_store(call).parse(drive.file).format
+    match = re.search(r"\.(raw|qcow2|vmdk)$", drive.file)
+    return match[1] if match else None
 
 
 def _in_snapshot(guest: SimGuest, volid: str) -> bool:
@@ -132,6 +146,8 @@ async def _move(
     call: PveCall, guest: SimGuest, drive: Drive, storage: str, ctx: WorkerContext
 ) -> None:
     store, target = files.volume_store(call), disks.VolumeTarget(guest.vmid)
+    if guest.running and drive.slot == "tpmstate0":
+        raise die("storage migration failed: cannot move TPM state while VM is running")
     try:
         new = await disks.clone_disk(
             call, ctx, drive, target, full=True, storage=storage, form=call.get("format")
@@ -189,7 +205,7 @@ def _both(call: PveCall, other: int) -> tuple[SimGuest, SimGuest]:
         raise die("Can't move disks from or to template VMs")
     for guest, given in ((source, "digest"), (target, "target-digest")):
         if call.get(given) and call.get(given) != files.digest(guest):
-            raise die(f"VM {guest.vmid}: {files.MISMATCH}")
+            raise die(f"VM {guest.vmid}: {_MODIFIED}")
     return source, target
 
 

@@ -21,8 +21,9 @@ from moxwell.lab.proxmox.tasks import WorkerContext
 
 _ROOT_ONLY = words(
     "stateuri skiplock migratedfrom migration_type migration_network targetstorage force-cpu"
-    " nets-host-mtu keepActive nocheck"
+    " with-conntrack-state nets-host-mtu keepActive nocheck"
 )
+_NEED_RESET = ("internal-error", "guest-panicked")
 AGENT_SILENT = (
     "QEMU Guest Agent is not running - VM {} qmp command 'guest-ping' failed - got timeout"
 )
@@ -53,6 +54,9 @@ def _locked(call: PveCall, vmid: int, action: Callable[[WorkerContext], Awaitabl
 def power_on(call: PveCall) -> str:
     """POST start."""
     _check_root(call)
+    if call.get("targetstorage") and not call.get("migratedfrom"):
+        text = "targetstorage can only by used with migratedfrom."
+        raise param_error({"targetstorage": text})
     vmid = call.params["vmid"]
     guest = call.find_guest(vmid, "qemu")
     if guest is not None and _managed(call, guest):
@@ -69,13 +73,13 @@ async def _power_on(call: PveCall, vmid: int, ctx: WorkerContext) -> None:
     if guest.template:
         raise die("you can't start a vm if it's a template")
     if guest.lock == "backup" and guest.running:
-        guest.paused = False
+        await _resume(call, vmid)
         return
     if not call.get("skiplock") and guest.lock != "suspended":
         files.check_lock(guest)
     if guest.running:
         raise die(f"VM {vmid} already running")
-    resumed = vmstate.is_suspended(guest)
+    resumed = vmstate.is_suspended(guest) or "vmstate" in guest.conf
     if resumed:
         ctx.log("Resuming suspended VM")
     await start.start(call, guest, ctx, resumed=resumed)
@@ -136,7 +140,7 @@ def shut_down(call: PveCall) -> str:
     vmid = call.params["vmid"]
     guest = call.find_guest(vmid, "qemu")
     graceful = True
-    if guest is not None and guest.running and guest.paused:
+    if guest is not None and _paused(guest):
         if not call.get("forceStop"):
             raise die("VM is paused - cannot shutdown")
         graceful = False
@@ -147,6 +151,10 @@ def shut_down(call: PveCall) -> str:
         await _shut_down(call, vmid, ctx, graceful=graceful, force=bool(call.get("forceStop")))
 
     return call.spawn("qmshutdown", vmid, _locked(call, vmid, action))
+
+
+def _paused(guest: SimGuest) -> bool:
+    return guest.running and guest.status_word in ("paused", "suspended", "prelaunch")
 
 
 async def _shut_down(
@@ -220,7 +228,7 @@ def reboot(call: PveCall) -> str:
     """POST reboot: shut down and start with pending changes applied."""
     vmid = call.params["vmid"]
     guest = call.find_guest(vmid, "qemu")
-    if guest is not None and guest.running and guest.paused:
+    if guest is not None and _paused(guest):
         raise die("VM is paused - cannot shutdown")
     _running(call, vmid)
 
@@ -250,6 +258,8 @@ def reset(call: PveCall) -> str:
         if not call.get("skiplock"):
             files.check_lock(guest)
         await call.runtime.guest_os.stopped(call.region.name, vmid)
+        if guest.status_word:
+            guest.paused, guest.fault_status = False, "prelaunch"
         start.boot(call.runtime, guest)
 
     return call.spawn("qmreset", vmid, _locked(call, vmid, action))
@@ -286,12 +296,15 @@ def _suspend_to_disk(call: PveCall, guest: SimGuest) -> str:
     call.check(f"/storage/{storage}", "Datastore.AllocateSpace")
 
     async def action(ctx: WorkerContext) -> None:
-        if not call.get("skiplock"):
+        if not call.get("skiplock") and guest.lock != "backup":
             files.check_lock(guest)
+        if guest.lock == "backup":
+            raise die("cannot suspend to disk during backup")
+        vmstate.check_blockers(guest.conf, state=True)
         volid = await vmstate.save(call, guest, ctx, storage)
         await start.mark_stopped(call.runtime, guest)
         guest.conf["vmstate"] = volid
-        guest.conf["runningmachine"] = vmstate.running_machine(call)
+        guest.conf |= vmstate.running_options(call, guest)
         guest.conf["lock"] = "suspended"
         files.write(call.runtime, guest)
 
@@ -311,12 +324,25 @@ def resume(call: PveCall) -> str:
         if to_disk:
             await _power_on(call, vmid, ctx)
             return
-        current = call.get_guest(vmid)
-        if not current.paused:
-            return
-        if not call.get("skiplock") and current.lock != "backup":
-            files.check_lock(current)
-        current.paused = False
-        call.runtime.mark_changed(vmid)
+        await _resume(call, vmid)
 
     return call.spawn("qmresume", vmid, _locked(call, vmid, action))
+
+
+async def _resume(call: PveCall, vmid: int) -> None:
+    """Continue a paused guest; one that QEMU shut down is reset, a broken one is refused."""
+    guest = call.get_guest(vmid)
+    if guest.template:
+        raise die(f"VM {vmid} is a template and cannot be resumed!")
+    if not guest.status_word:
+        return
+    if not call.get("skiplock") and guest.lock != "backup":
+        files.check_lock(guest)
+    if guest.fault_status in _NEED_RESET:
+        text = "Resetting the Virtual Machine is required"
+        raise die(f"VM {vmid} qmp command 'cont' failed - {text}")
+    if guest.fault_status == "shutdown":
+        await call.runtime.guest_os.stopped(call.region.name, vmid)
+        start.boot(call.runtime, guest)
+    guest.paused, guest.fault_status = False, ""
+    call.runtime.mark_changed(vmid)

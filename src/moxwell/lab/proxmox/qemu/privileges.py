@@ -33,7 +33,7 @@ _BY_OPTION = {
         ["cores", "cpu", "runningcpu", "cpulimit", "cpuunits", "numa", "smp", "sockets", "vcpus"],
         "VM.Config.CPU",
     ),
-    **dict.fromkeys(["memory", "balloon", "shares"], "VM.Config.Memory"),
+    **dict.fromkeys(["memory", "balloon", "shares", "allow-ksm"], "VM.Config.Memory"),
     **dict.fromkeys(
         [
             "acpi",
@@ -79,7 +79,10 @@ _BY_OPTION = {
 _ELSEWHERE = re.compile(r"(?:unused|serial|usb|hostpci|virtiofs)\d+")
 
 
-def _check(call: PveCall, vmid: int, pool: str | None, *privs: str, any_of: bool = False) -> None:
+def check_guest(
+    call: PveCall, vmid: int, pool: str | None, *privs: str, any_of: bool = False
+) -> None:
+    """Check privileges on a guest, or on the pool that it is created in."""
     if pool and call.has_privileges(f"/pool/{pool}", *privs, any_of=any_of):
         return
     if any_of:
@@ -97,17 +100,17 @@ def check_options(call: PveCall, vmid: int, names: Iterable[str], pool: str | No
         if is_drive(name) or name in ("cdrom", "tags") or _ELSEWHERE.fullmatch(name):
             continue
         if re.fullmatch(r"numa\d+", name):
-            _check(call, vmid, pool, "VM.Config.CPU")
+            check_guest(call, vmid, pool, "VM.Config.CPU")
         elif name in _BY_OPTION:
-            _check(call, vmid, pool, _BY_OPTION[name])
+            check_guest(call, vmid, pool, _BY_OPTION[name])
             if name == "startup":
                 call.check("/", "Sys.Modify")
-        elif re.fullmatch(r"net\d+", name):
-            _check(call, vmid, pool, "VM.Config.Network")
+        elif re.fullmatch(r"net\d+|running-nets-host-mtu", name):
+            check_guest(call, vmid, pool, "VM.Config.Network")
         elif name in vm.CLOUDINIT or re.fullmatch(r"ipconfig\d+", name):
-            _check(call, vmid, pool, "VM.Config.Cloudinit", "VM.Config.Network", any_of=True)
+            check_guest(call, vmid, pool, "VM.Config.Cloudinit", "VM.Config.Network", any_of=True)
         elif name == "vmstate":
-            _check(call, vmid, pool, "VM.Config.Disk", "VM.PowerMgmt")
+            check_guest(call, vmid, pool, "VM.Config.Disk", "VM.PowerMgmt")
         else:
             raise die(f"only root can set '{name}' config")
 
@@ -122,18 +125,18 @@ def check_hardware(
     if re.fullmatch(r"serial\d+", name):
         if text != "socket":
             raise die(f"only root can {verb} '{name}' config for real devices")
-        _check(call, vmid, pool, "VM.Config.HWType")
+        check_guest(call, vmid, pool, "VM.Config.HWType")
     elif re.fullmatch(r"usb\d+", name):
-        _check(call, vmid, pool, "VM.Config.HWType")
+        check_guest(call, vmid, pool, "VM.Config.HWType")
         _check_mapped(call, "usb", name, devices.read(devices.USB, text))
     elif re.fullmatch(r"hostpci\d+", name):
         _check_pci(call, vmid, name, text, pool)
     elif name == "rng0":
-        _check(call, vmid, pool, "VM.Config.HWType")
+        check_guest(call, vmid, pool, "VM.Config.HWType")
         if devices.read(devices.RNG, text).get("source") == "/dev/hwrng":
             call.check("/mapping/hwrng", "Mapping.Use")
     elif re.fullmatch(r"virtiofs\d+", name):
-        _check(call, vmid, pool, "VM.Config.Disk")
+        check_guest(call, vmid, pool, "VM.Config.Disk")
         folder = devices.read(devices.VIRTIOFS, text).get("dirid", "")
         call.check(f"/mapping/dir/{folder}", "Mapping.Use")
 
@@ -148,26 +151,48 @@ def _check_mapped(call: PveCall, kind: str, name: str, values: Mapping[str, str]
         raise die("either 'host' or 'mapping' must be set.")
 
 
-def _check_pci(call: PveCall, vmid: int, name: str, text: str, pool: str | None) -> None:
-    values = devices.read(devices.HOSTPCI, text)
+def _check_mapping(call: PveCall, name: str, values: Mapping[str, str]) -> None:
     if "host" in values:
         raise die(f"only root can set '{name}' config for non-mapped devices")
     if "mapping" not in values:
         raise die("either 'host' or 'mapping' must be set.")
     call.check(f"/mapping/pci/{values['mapping']}", "Mapping.Use")
-    _check(call, vmid, pool, "VM.Config.HWType")
+
+
+def _check_pci(call: PveCall, vmid: int, name: str, text: str, pool: str | None) -> None:
+    values = devices.read(devices.HOSTPCI, text)
+    _check_mapping(call, name, values)
+    check_guest(call, vmid, pool, "VM.Config.HWType")
     if "romfile" in values:
         raise param_error({name: "only root@pam can set 'romfile' option"})
+
+
+def check_mappings(call: PveCall, conf: Conf) -> None:
+    """Check the devices that a clone or a restore takes over."""
+    if call.is_root:
+        return
+    for name in sorted(conf):
+        text = str(conf[name])
+        if re.fullmatch(r"usb\d+", name):
+            _check_mapped(call, "usb", name, devices.read(devices.USB, text))
+        elif re.fullmatch(r"hostpci\d+", name):
+            _check_mapping(call, name, devices.read(devices.HOSTPCI, text))
+        elif re.fullmatch(r"rng\d+", name):
+            if devices.read(devices.RNG, text).get("source") == "/dev/hwrng":
+                call.check("/mapping/hwrng", "Mapping.Use")
+        elif re.fullmatch(r"virtiofs\d", name):
+            folder = devices.read(devices.VIRTIOFS, text).get("dirid", "")
+            call.check(f"/mapping/dir/{folder}", "Mapping.Use")
 
 
 def check_drive(call: PveCall, vmid: int, drive: Drive) -> None:
     """Check the privilege for changing a drive, by its content."""
     if drive.is_cloudinit:
-        _check(call, vmid, None, "VM.Config.Cloudinit", "VM.Config.CDROM")
+        check_guest(call, vmid, None, "VM.Config.Cloudinit", "VM.Config.CDROM")
     elif drive.is_cdrom:
-        _check(call, vmid, None, "VM.Config.CDROM")
+        check_guest(call, vmid, None, "VM.Config.CDROM")
     else:
-        _check(call, vmid, None, "VM.Config.Disk")
+        check_guest(call, vmid, None, "VM.Config.Disk")
 
 
 def check_bridges(call: PveCall, conf: Conf) -> None:

@@ -11,6 +11,7 @@ from moxwell.lab.proxmox.qemu import (
     power,
     snapshot,
     status,
+    template,
     update,
 )
 from moxwell.lab.proxmox.qemu.privileges import CONFIG_PRIVILEGES
@@ -77,7 +78,7 @@ ROUTES: tuple[ApiRoute, ...] = (
     _vm(
         "POST",
         "/template",
-        clone.template,
+        template.template,
         _ALLOCATE,
     ),
     _vm(

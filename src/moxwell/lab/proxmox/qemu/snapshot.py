@@ -5,17 +5,19 @@ Create, delete and rollback are workers; almost all errors fail the task.
 """
 
 from moxwell.lab.proxmox.config_schema.formats import words
-from moxwell.lab.proxmox.errors import die
+from moxwell.lab.proxmox.errors import PveException, die
 from moxwell.lab.proxmox.qemu import conf as files
 from moxwell.lab.proxmox.qemu import identity, start, vmstate
 from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.state import Conf, Row, SimGuest, SimSnapshot
 from moxwell.lab.proxmox.tasks import WorkerContext
 from moxwell.lab.proxmox.volumes import names
+from moxwell.lab.proxmox.volumes.volume_store import VolumeStore
 
 _NOT_KEPT = frozenset(
     words("snapstate snaptime vmstate lock digest description runningmachine runningcpu")
 )
+_RUNNING = ("runningmachine", "runningcpu", "running-nets-host-mtu")
 
 _TASKS = {"qemu": "qm", "lxc": "vz"}
 
@@ -39,8 +41,6 @@ def section(guest: SimGuest, name: str) -> Row:
     ):
         if value:
             row[key] = value
-    if row.get("cipassword"):
-        row["cipassword"] = files.HIDDEN
     return row
 
 
@@ -84,13 +84,13 @@ def get_config(call: PveCall, kind: str = "qemu") -> Row:
 
 async def put_config(call: PveCall, kind: str = "qemu") -> None:
     """PUT snapshot/NAME/config: only the description."""
-    vmid = call.params["vmid"]
+    vmid, text = call.params["vmid"], call.get("description")
+    if text is None:
+        return
     async with call.hold(kind, vmid):
         guest = call.get_guest(vmid, kind)
         files.check_lock(guest)
-        snap = get(guest, call.params["snapname"])
-        if call.get("description") is not None:
-            snap.description = call.get("description")
+        get(guest, call.params["snapname"]).description = text
 
 
 def volumes_of(conf: Conf) -> list[tuple[str, str]]:
@@ -117,7 +117,7 @@ def create(call: PveCall, kind: str = "qemu") -> str:
     if name in reserved or (name.lower() == "pending" and kind == "qemu"):
         raise die(f"unable to use snapshot name '{name}' (reserved name)")
     if kind == "qemu":
-        call.get_guest(vmid)
+        vmstate.check_blockers(call.get_guest(vmid).conf, state=bool(call.get("vmstate")))
 
     async def worker(ctx: WorkerContext) -> None:
         async with call.hold(kind, vmid):
@@ -130,6 +130,8 @@ async def _create(call: PveCall, guest: SimGuest, name: str, ctx: WorkerContext)
     if guest.template:
         raise die("you can't take a snapshot if it's a template")
     files.check_lock(guest)
+    if guest.kind == "qemu":
+        vmstate.check_blockers(guest.conf, state=bool(call.get("vmstate")))
     if name in guest.snapshots:
         raise die(f"snapshot name '{name}' already used")
     store = files.volume_store(call)
@@ -137,11 +139,12 @@ async def _create(call: PveCall, guest: SimGuest, name: str, ctx: WorkerContext)
     if not all(store.feature("snapshot", volid) for _, volid in volumes):
         raise die("snapshot feature is not available")
     guest.conf["lock"] = "snapshot"
-    state = None
+    state, running = None, {}
     try:
         if call.get("vmstate") and guest.running:
             storage = vmstate.choose_storage(call, guest)
             state = await vmstate.save(call, guest, ctx, storage, name)
+            running = vmstate.running_options(call, guest)
         sizes: Row = {}
         for key, volid in volumes:
             ctx.log(f"snapshotting 'drive-{key}' ({volid})")
@@ -152,7 +155,7 @@ async def _create(call: PveCall, guest: SimGuest, name: str, ctx: WorkerContext)
         guest.conf.pop("lock", None)
     guest.snapshots[name] = SimSnapshot(
         name,
-        snapshot_options(guest.conf),
+        snapshot_options(guest.conf) | running,
         guest.parent,
         int(call.now()),
         call.get("description") or None,
@@ -176,16 +179,19 @@ def delete(call: PveCall, kind: str = "qemu") -> str:
             snap = get(guest, name)
             files.check_lock(guest)
             if guest.template:
+                guest.conf["lock"] = "snapshot-delete"  # PVE sets it before it checks
                 raise die("you can't delete a snapshot if vm is a template")
-            _delete(call, guest, snap)
+            _delete(call, guest, snap, force=bool(call.get("force")))
 
     return call.spawn(_TASKS[kind] + "delsnapshot", vmid, worker)
 
 
-def _delete(call: PveCall, guest: SimGuest, snap: SimSnapshot) -> None:
+def _delete(call: PveCall, guest: SimGuest, snap: SimSnapshot, *, force: bool) -> None:
     store = files.volume_store(call)
+    guest.conf["lock"], snap.state = "snapshot-delete", "delete"
     for _, volid in volumes_of(snap.conf):
-        store.release(volid, snap.name)
+        _release(store, volid, snap.name, force=force)
+    del guest.conf["lock"]
     if snap.vmstate and store.find(snap.vmstate) is not None:
         store.free(snap.vmstate)
     del guest.snapshots[snap.name]
@@ -202,12 +208,27 @@ def _delete(call: PveCall, guest: SimGuest, snap: SimSnapshot) -> None:
     files.write(call.runtime, guest)
 
 
+def _release(store: VolumeStore, volid: str, name: str, *, force: bool) -> None:
+    """Delete the snapshot of a volume; without ``force`` a failure leaves lock and state."""
+    try:
+        storage = store.get_storage(volid.partition(":")[0])
+        if store.find(volid) is None and names.has_path(storage):
+            command = f"/usr/bin/qemu-img snapshot -d {name} {store.path(volid)}"
+            raise die(f"command '{command}' failed: exit code 1")
+        store.release(volid, name)
+    except PveException:
+        if not force:
+            raise
+
+
 # ---------------------------------------------------------------------- rollback
 
 
 def rollback(call: PveCall, kind: str = "qemu") -> str:
     """POST snapshot/NAME/rollback."""
     name, vmid = call.params["snapname"], call.params["vmid"]
+    if call.get("start") and call.major >= 9:
+        call.check(f"/vms/{vmid}", "VM.PowerMgmt")
 
     async def worker(ctx: WorkerContext) -> None:
         async with call.hold(kind, vmid):
@@ -234,7 +255,9 @@ async def _rollback(call: PveCall, guest: SimGuest, name: str) -> None:
     keep = {k: v for k, v in guest.conf.items() if k.startswith("unused") or k == "description"}
     for volid in lost:
         files.add_unused(keep, volid)
-    guest.conf = keep | snap.conf
+    _free_cloudinit(store, guest, snap)
+    guest.special.clear()
+    guest.conf = keep | {k: v for k, v in snap.conf.items() if k not in _RUNNING}
     guest.pending.clear()
     guest.deletes.clear()
     if guest.conf.get("vmgenid"):
@@ -245,6 +268,15 @@ async def _rollback(call: PveCall, guest: SimGuest, name: str) -> None:
         if volume is not None:
             volume.size, volume.content_id = int(was["size"]), str(was["content_id"])
     files.write(call.runtime, guest)
+
+
+def _free_cloudinit(store: VolumeStore, guest: SimGuest, snap: SimSnapshot) -> None:
+    """Free the cloud-init drive that the snapshot does not have."""
+    drive = files.find_cloudinit([guest.conf])
+    kept = files.find_cloudinit([snap.conf])
+    lost = drive is not None and (kept is None or kept.file != drive.file)
+    if drive is not None and lost and store.find(drive.file) is not None:
+        store.free(drive.file)
 
 
 def _check_order(call: PveCall, snap: SimSnapshot) -> None:

@@ -134,7 +134,8 @@ def get_config(call: PveCall) -> Row:
     guest = call.get_guest(call.params["vmid"])
     name = call.get("snapshot")
     if name:
-        return snapshot.section(guest, name) | {"digest": files.digest(guest)}
+        row = snapshot.section(guest, name) | {"digest": files.digest(guest)}
+        return row | ({"cipassword": files.HIDDEN} if row.get("cipassword") else {})
     return files.config_response(guest, guest.conf if call.get("current") else files.merged(guest))
 
 

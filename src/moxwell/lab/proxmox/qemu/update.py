@@ -10,18 +10,12 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from moxwell.lab.proxmox.config_schema import devices, formats, vm
-from moxwell.lab.proxmox.config_schema.drives import (
-    Drive,
-    find_drive,
-    has_compatible_options,
-    is_drive,
-    parse_drive,
-)
+from moxwell.lab.proxmox.config_schema import formats, vm
 from moxwell.lab.proxmox.config_schema.formats import words
 from moxwell.lab.proxmox.errors import bad_params, die, param_error
 from moxwell.lab.proxmox.qemu import conf as files
 from moxwell.lab.proxmox.qemu import disks, hotplug, identity, open_volumes, privileges
+from moxwell.lab.proxmox.qemu.pending_writer import PendingChange, PendingWriter
 from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.state import SimGuest, Value
 from moxwell.lab.proxmox.tasks import WorkerContext
@@ -35,12 +29,6 @@ _OWN = frozenset(
 
 
 _INTERNAL = frozenset({"meta", "parent", "runningcpu", "runningmachine", "snaptime", "vmstate"})
-
-
-def _readable(name: str, text: Value) -> bool:
-    """Whether PVE can read a drive that it wrote; it drops a virtio drive without a medium."""
-    drive = find_drive(name, text)
-    return drive is None or has_compatible_options(drive)
 
 
 class ConfigUpdate:
@@ -77,12 +65,13 @@ class ConfigUpdate:
             raise bad_params(skiplock="Only root may use this option.")
         if settings.get("sshkeys") is not None:
             identity.check_ssh_keys(unquote(str(settings["sshkeys"])))
+        vm.clamp_cpuunits(settings)
         if not self._delete and not self._revert and not settings:
             raise die("no options specified")
         if "cdrom" in settings:
             settings["ide2"] = disks.as_cdrom(str(settings.pop("cdrom")))
         self._read_lists()
-        disks.check_params(call, settings)
+        disks.check_params(call, settings, replicated=self.vmid)
         self._complete()
         privileges.check_options(call, self.vmid, self.delete)
         privileges.check_options(call, self.vmid, settings)
@@ -133,10 +122,19 @@ class ConfigUpdate:
         """The guest, after checking its lock, digest and memory."""
         guest = self.call.get_guest(self.vmid)
         files.check_digest(guest, self.digest)
-        if not self.skiplock:
+        resumable = "vmstate" in self.delete and guest.lock == "suspended"
+        if not self.skiplock and not resumable:
             files.check_lock(guest)
         self._check_balloon(guest)
         return guest
+
+    def _with_suspended_state(self, guest: SimGuest) -> list[str]:
+        """The options to delete; the state of a suspended guest goes with what belongs to it."""
+        if "vmstate" not in self.delete:
+            return self.delete
+        related = ["lock"] if guest.lock == "suspended" else []
+        state = ("runningmachine", "runningcpu", "running-nets-host-mtu")
+        return [*self.delete, *related, *(name for name in state if guest.conf.get(name))]
 
     def _check_balloon(self, guest: SimGuest) -> None:
         if "memory" not in self.settings and "balloon" not in self.settings:
@@ -155,8 +153,9 @@ class ConfigUpdate:
                 self.settings[name] = guest.conf[name]
             elif name in guest.pending:
                 self.delete.append(name)
-        writer = _PendingWriter(self, guest, ctx)
-        for name in self.delete:
+        change = PendingChange(self.settings, self.delete, self.force)
+        writer = PendingWriter(self.call, guest, ctx, change)
+        for name in self._with_suspended_state(guest):
             writer.delete(name)
         for name in sorted(self.settings, key=lambda n: (n == "boot", n)):
             await writer.set(name, self.settings[name])
@@ -168,150 +167,15 @@ class ConfigUpdate:
         if not files.is_pending(guest):
             return
         if not guest.running:
-            hotplug.apply(self.call, guest)
+            errors = hotplug.apply(self.call, guest)
+            if errors:
+                raise param_error(errors)
             return
         hotplug_update = hotplug.HotplugUpdate(self.call, guest, modified)
         hotplug_update.run()
         open_volumes.add(self.call.runtime, guest)
         if hotplug_update.errors:
             raise param_error(hotplug_update.errors)
-
-
-class _PendingWriter:
-    """Writes one update to the pending section of a configuration."""
-
-    def __init__(self, change: ConfigUpdate, guest: SimGuest, ctx: WorkerContext | None) -> None:
-        self._change, self._guest, self._work = change, guest, ctx
-        self._call = change.call
-        self._order = files.boot_order(guest.conf)
-        self.modified: set[str] = set()
-
-    def delete(self, name: str) -> None:
-        guest = self._guest
-        value = guest.conf.get(name, guest.pending.get(name))
-        if value is None:
-            if self._work is not None:
-                self._work.log(f"cannot delete '{name}' - not set in current configuration!")
-            return
-        self.modified.add(name)
-        was_pending = guest.pending.pop(name, None)
-        if name in self._order:
-            self._order.remove(name)
-            self._pending_boot()
-        if name.startswith("unused"):
-            self._delete_unused(name, str(value))
-        elif is_drive(name):
-            self._delete_drive(name, str(value), was_pending)
-        elif name == "tags":
-            privileges.check_options(self._call, guest.vmid, ["description"])
-            guest.conf.pop(name, None)
-        else:
-            self._delete_plain(name, value)
-
-    def _pending_boot(self) -> None:
-        self._guest.pending["boot"] = files.boot_text(self._order)
-        self.modified.add("boot")
-
-    def _delete_unused(self, name: str, volid: str) -> None:
-        files.check_protection(self._guest, f"can't remove unused disk '{volid}'")
-        self._call.check_vm(self._guest.vmid, "VM.Config.Disk")
-        hotplug.deallocate(self._call, self._guest, name, volid)
-        self._guest.conf.pop(name, None)
-
-    def _delete_drive(self, name: str, text: str, was_pending: Value | None) -> None:
-        files.check_protection(self._guest, f"can't remove drive '{name}'")
-        drive = find_drive(name, text)
-        if drive is not None:
-            privileges.check_drive(self._call, self._guest.vmid, drive)
-        if was_pending is not None:
-            self._forget(name, was_pending)
-        self._guest.deletes[name] = int(self._change.force)
-
-    def _forget(self, name: str, text: Value) -> None:
-        drive = find_drive(name, text)
-        if drive is not None:
-            files.register_unused(files.volume_store(self._call), self._guest, drive)
-
-    def _delete_plain(self, name: str, value: Value) -> None:
-        vmid = self._guest.vmid
-        privileges.check_hardware(self._call, vmid, name, value, verb="delete")
-        if re.fullmatch(r"net\d+", name) and name in self._guest.conf:
-            privileges.check_bridges(self._call, {name: self._guest.conf[name]})
-        self._guest.deletes[name] = int(self._change.force)
-
-    async def set(self, name: str, value: Value) -> None:
-        guest = self._guest
-        self.modified.add(name)
-        if name in guest.pending and guest.pending[name] == value:
-            return
-        if is_drive(name):
-            await self._set_drive(name, str(value))
-        elif name == "boot":
-            self._set_boot(str(value))
-        elif name == "tags":
-            self._set_tags(str(value))
-        else:
-            self._set_plain(name, value)
-        guest.deletes.pop(name, None)
-
-    async def _set_drive(self, name: str, text: str) -> None:
-        guest, call = self._guest, self._call
-        old = find_drive(name, guest.conf[name]) if name in guest.conf else None
-        new = parse_drive(name, text, major=9)
-        for drive in (old, new):
-            if drive is not None:
-                privileges.check_drive(call, guest.vmid, drive)
-        _check_tpm(old, new)
-        if name in guest.pending:
-            self._forget(name, guest.pending[name])
-        target = disks.VolumeTarget(guest.vmid, (guest.conf, guest.pending), guest.template)
-        made = await disks.DriveBuilder(call, self._work, target).create({name: text})
-        if not _readable(name, made[name]):
-            return
-        guest.pending[name] = made[name]
-        if self._order and new.is_cdrom and name not in self._order:
-            self._order.append(name)
-            self._pending_boot()
-
-    def _set_boot(self, text: str) -> None:
-        guest = self._guest
-        guest.pending["boot"] = text or " "
-        order = formats.split_list(devices.read(devices.BOOT, text).get("order", ""))
-        for device in order:
-            known = device in guest.conf or device in guest.pending
-            known = known or device in self._change.settings
-            if not known or device in self._change.delete:
-                guest.pending.pop("boot", None)
-                raise die(f"invalid bootorder: device '{device}' does not exist'")
-        if order:
-            guest.pending["boot"] = files.boot_text(order)
-            if "bootdisk" in guest.conf:
-                guest.deletes["bootdisk"] = 0
-
-    def _set_tags(self, text: str) -> None:
-        privileges.check_options(self._call, self._guest.vmid, ["description"])
-        self._guest.pending["tags"] = identity.normalize_tags(self._call, text) or " "
-
-    def _set_plain(self, name: str, value: Value) -> None:
-        guest, vmid = self._guest, self._guest.vmid
-        if name in guest.conf:
-            privileges.check_hardware(self._call, vmid, name, guest.conf[name], verb="modify")
-        privileges.check_hardware(self._call, vmid, name, value, verb="modify")
-        if re.fullmatch(r"net\d+", name) and name in guest.conf:
-            privileges.check_bridges(self._call, {name: guest.conf[name]})
-        if name == "cipassword":
-            guest.conf[name] = identity.hashed_password(guest.conf, str(value))
-            return
-        kept = vm.stored(name, value, self._call.major)
-        if kept is not None:
-            guest.pending[name] = kept
-
-
-def _check_tpm(old: Drive | None, new: Drive) -> None:
-    if old is None or old.slot != "tpmstate0" or old.file != new.file:
-        return
-    if old.options.get("version", "v1.2") != new.options.get("version", "v1.2"):
-        raise die("cannot change TPM state version after creation")
 
 
 # ---------------------------------------------------------------------- endpoints

@@ -1,10 +1,10 @@
 """The memory of a VM as a volume, for suspend to disk and snapshots with memory."""
 
-from moxwell.lab.proxmox.config_schema import vm
+from moxwell.lab.proxmox.config_schema import devices, vm
 from moxwell.lab.proxmox.errors import die
 from moxwell.lab.proxmox.qemu import conf as files
 from moxwell.lab.proxmox.request_context import PveCall
-from moxwell.lab.proxmox.state import SimGuest
+from moxwell.lab.proxmox.state import Conf, SimGuest
 from moxwell.lab.proxmox.tasks import WorkerContext
 from moxwell.lab.proxmox.volumes import names
 
@@ -37,8 +37,27 @@ async def save(
     return volid
 
 
-def running_machine(call: PveCall) -> str:
-    return f"pc-i440fx-{'9.2' if call.major < 9 else '10.1'}+pve0"
+def check_blockers(conf: Conf, *, state: bool) -> None:
+    """Some devices cannot save their state with the memory."""
+    found = [name for name in ("amd-sev", "intel-tdx") if conf.get(name)] if state else []
+    if state and any(name.startswith("virtiofs") for name in conf):
+        found.append("virtiofs")
+    if found:
+        lead = "Cannot live-migrate, snapshot (with RAM), or hibernate a VM with: "
+        raise die(lead + ", ".join(found))
+
+
+def running_options(call: PveCall, guest: SimGuest) -> Conf:
+    """The hardware that a guest needs to load its state again."""
+    cards = [name for name, net in files.nets(guest.conf) if net.get("model") == "virtio"]
+    kind = devices.read(devices.CPU[min(call.major, 9)], guest.conf.get("cpu", "")).get("cputype")
+    found: Conf = {
+        "runningmachine": f"pc-i440fx-{'9.2' if call.major < 9 else '10.1'}+pve0",
+        "runningcpu": f"{kind or 'kvm64'},enforce,+kvm_pv_eoi,+kvm_pv_unhalt",
+    }
+    if call.major >= 9 and cards:
+        found["running-nets-host-mtu"] = ",".join(f"{name}=1500" for name in sorted(cards))
+    return found
 
 
 def is_suspended(guest: SimGuest) -> bool:
@@ -49,7 +68,7 @@ def drop(call: PveCall, guest: SimGuest) -> None:
     """Delete volume and lock after the state was loaded."""
     guest.conf.pop("lock", None)
     volid = str(guest.conf.pop("vmstate", "") or "")
-    for key in ("runningmachine", "runningcpu"):
+    for key in ("runningmachine", "runningcpu", "running-nets-host-mtu"):
         guest.conf.pop(key, None)
     store = files.volume_store(call)
     if volid and store.find(volid) is not None:
