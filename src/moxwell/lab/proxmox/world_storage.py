@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from moxwell.lab.proxmox.state import SimRegion, SimStorage, SimVolume
-from moxwell.lab.proxmox.storage_types import TYPES, default_content
+from moxwell.lab.proxmox.storage_types import MOUNTED, TYPES, default_content
 from moxwell.lab.proxmox.volumes.archives import GuestArchive
 from moxwell.lab.proxmox.yaml_tree import YamlTree
 
@@ -30,7 +30,9 @@ def read_storage(tree: YamlTree, region: SimRegion, now: float) -> SimStorage:
     for field, value in tree.fields():
         if field not in _KNOWN_FIELDS:
             options[field] = _option(field, value)
-    required, allowed = TYPES[kind]
+    if kind in MOUNTED:
+        options.setdefault("path", f"/mnt/pve/{name}")
+    required, allowed = TYPES[kind].required, TYPES[kind].optional | {"shared"}
     for field in options:
         if field not in allowed and field not in required:
             raise tree.get(field).error(f"type {kind} has no option '{field}'")

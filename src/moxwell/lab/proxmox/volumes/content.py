@@ -137,12 +137,42 @@ def annotate(call: PveCall) -> None:
     for name in ("notes", "protected"):
         if call.get(name) is None:
             continue
-        if kind != "backup":
-            what = "have notes" if name == "notes" else "be protected"
-            raise die(f"only backups can {what}")
+        _check_attribute(call, volid, name, kind)
         volume = store.find(volid)  # PVE writes the notes of a missing backup as well
         if volume is not None:
             setattr(volume, name, call.get(name))
+
+
+def _check_attribute(call: PveCall, volid: str, name: str, kind: str) -> None:
+    """Only backups on file storages have attributes."""
+    storage = _store(call).get_storage(volid.partition(":")[0])
+    if name == "protected" and call.get(name) and kind == "backup":
+        _check_protected(call, storage, volid)
+    if not names.has_path(storage):
+        raise die(f"attribute '{name}' is not supported for storage type '{storage.type}'")
+    if kind != "backup" and name == "notes":
+        raise die("only backups can have notes")
+    if kind != "backup":
+        raise die(f"only backups support attribute '{name}'")
+
+
+def _check_protected(call: PveCall, storage: SimStorage, volid: str) -> None:
+    """The number of protected backups of a guest is limited."""
+    volume = _store(call).find(volid)
+    unlimited = call.has_privileges(f"/storage/{storage.name}", "Datastore.Allocate")
+    limit = int(storage.options.get("max-protected-backups", -1 if unlimited else 5))
+    if volume is None or volume.protected or not volume.vmid or limit < 0:
+        return
+    same = [
+        other
+        for other in storage.volumes_on(call.node).values()
+        if other.content == "backup" and other.vmid == volume.vmid and other.protected
+    ]
+    if len(same) >= limit:
+        raise die(
+            f"The number of protected backups per guest is limited to {limit}"
+            f" on storage '{storage.name}'"
+        )
 
 
 async def delete(call: PveCall) -> str | None:

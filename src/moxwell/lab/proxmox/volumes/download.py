@@ -27,7 +27,7 @@ def download(call: PveCall) -> str:
     if content not in storage.content:
         raise die(f"storage '{storage_name}' is not configured for content-type '{content}'")
     name = normalize_name(call.params["filename"])
-    check_name(content, name)
+    check_name(content, name, call.major)
 
     async def worker(ctx: WorkerContext) -> None:
         await _FileDownload(call, ctx, storage, name).run()

@@ -17,7 +17,7 @@ _FILE = re.compile(r"[^/\s]+\.(raw|qcow2|vmdk|subvol)")
 _SAFE = r"[ a-zA-Z0-9\-.+=_]"
 _OTHERS = (
     ("iso", re.compile(r"iso/([^/]+\.(?:iso|img))", re.I)),
-    ("vztmpl", re.compile(r"vztmpl/([^/]+\.tar\.(?:gz|xz|zst|bz2))", re.I)),
+    ("vztmpl", re.compile(r"vztmpl/([^/]+\.tar(?:\.(?:gz|xz|zst|bz2))?)", re.I)),
     ("backup", re.compile(r"backup/([^/]+\.(?:tgz|(?:tar|vma)(?:\.(?:gz|lzo|zst|bz2))?))")),
     ("snippets", re.compile(r"snippets/([^/]+)")),
     ("import", re.compile(rf"import/({_SAFE}+\.(?:ova|ovf|qcow2|raw|vmdk))")),

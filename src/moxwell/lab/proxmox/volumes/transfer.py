@@ -35,14 +35,17 @@ def file_format(content: str, name: str) -> str:
     if content == "iso":
         return "iso"
     if content == "vztmpl":
-        return {"gz": "tgz", "xz": "txz", "zst": "tzst", "bz2": "tbz2"}[name.rpartition(".")[2]]
+        ending = name.rpartition(".")[2].lower()
+        return ending if ending == "tar" else f"t{ending}"
     if content == "import":
         return name.rpartition(".")[2]
     return "snippet"
 
 
-def check_name(content: str, name: str) -> None:
-    if not _EXTENSIONS[content].fullmatch(name):
+def check_name(content: str, name: str, major: int) -> None:
+    """Check the extension; PVE 9 also accepts plain tar files, for OCI images."""
+    plain = major >= 9 and content == "vztmpl" and name.lower().endswith(".tar")
+    if not plain and not _EXTENSIONS[content].fullmatch(name):
         text = "invalid filename or wrong extension" if content == "import" else None
         raise bad_params(filename=text or "wrong file extension")
 
@@ -57,7 +60,7 @@ def upload(call: PveCall) -> str:
     if call.upload is None:
         raise die("missing temporary file name")
     name, data = normalize_name(call.params["filename"]), call.upload.data
-    check_name(content, name)
+    check_name(content, name, call.major)
     if content not in storage.content:
         raise die(f"storage '{storage_name}' does not support '{content}' content")
     rest = f"{content}/{name}"
