@@ -11,10 +11,12 @@ from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.errors import die, param_error
 from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute
-from moxwell.lab.proxmox.route_permissions import anyone, perm
+from moxwell.lab.proxmox.route_permissions import anyone
 from moxwell.lab.proxmox.state import Row, SimGuest
+from moxwell.lab.proxmox.volumes.volume_store import VolumeStore
 
 _PERIOD = 900  # seconds of the default schedule
+_OPTIONAL = frozenset({"disable", "comment", "rate", "schedule", "remove_job", "source"})
 _DISK = re.compile(r"^(scsi|virtio|sata|ide|efidisk|tpmstate|mp|rootfs)\d*$")
 
 
@@ -45,6 +47,14 @@ def get_job(call: PveCall) -> Row:
     return _row(call, _find(call))
 
 
+def _check_replicate(call: PveCall) -> None:
+    """PVE 9 asks for the right to replicate the guest."""
+    if call.major >= 9:
+        call.check(f"/vms/{str(call.params['id']).partition('-')[0]}", "VM.Replicate")
+    else:
+        call.check("/storage", "Datastore.Allocate")
+
+
 def create_job(call: PveCall) -> None:
     region, ident, target = call.region, call.params["id"], call.params["target"]
     number, _, sequence = ident.partition("-")
@@ -53,18 +63,41 @@ def create_job(call: PveCall) -> None:
         raise die(f"Guest '{number}' does not exist.")
     if target not in region.hosts:
         raise die(f"Target '{target}' does not exist.")
-    if call.major >= 9:
-        call.check(f"/vms/{number}", "VM.Replicate")
+    source = call.get("source")
+    if source is not None and source != guest.node:
+        text = f"Source '{source}' does not match current node of guest '{number}'"
+        raise die(f"{text} ({guest.node})")
     if guest.node == target:
         raise die("Source and target must not be identical")
+    _check_volumes(call, guest)
     if not replicatable(call, guest):
         raise die("No replicatable volumes found")
     if ident in region.replication:
         raise die(f"replication job '{ident}' already exists")
+    for other in region.replication.values():
+        if other["guest"] == guest.vmid and other["target"] == target:
+            job = f"replication job for guest '{number}' to target '{target}'"
+            raise die(f"{job} already exists")
     row = {k: v for k, v in call.params.items() if k != "id"}
     row |= {"guest": guest.vmid, "jobnum": int(sequence)}
     row.setdefault("schedule", "*/15")
     region.replication[ident] = row
+
+
+def _check_volumes(call: PveCall, guest: SimGuest) -> None:
+    """Every local volume of the guest must be on a storage that can replicate it."""
+    for key in sorted(k for k in guest.conf if _DISK.match(k)):
+        text = str(guest.conf[key])
+        volid, *options = text.removeprefix("volume=").split(",")
+        if "media=cdrom" in options or "replicate=0" in options or volid == "none":
+            continue
+        if volid.startswith("/"):
+            raise die(f"unable to replicate local file/device '{volid}'")
+        storage = call.region.storages.get(volid.partition(":")[0])
+        if storage is None or storage.shared or storage.type == "zfspool":
+            continue
+        if VolumeStore(call.runtime, guest.node).owner(volid) == guest.vmid:
+            raise die(f"missing replicate feature on volume '{volid}'")
 
 
 def replicatable(call: PveCall, guest: SimGuest) -> list[str]:
@@ -79,20 +112,29 @@ def replicatable(call: PveCall, guest: SimGuest) -> list[str]:
 
 
 def update_job(call: PveCall) -> None:
-    ident = _find(call, "no such job '{}'")
-    row, jobs = call.region.replication[ident], call.region.replication
+    jobs = call.region.replication
     if call.params.get("digest", digest_of(jobs)) != digest_of(jobs):
         raise die("detected modified configuration - file changed by other user? Try again.")
+    ident = _find(call, "no such job '{}'")
+    row = dict(jobs[ident])
+    row |= {k: v for k, v in call.params.items() if k not in {"id", "delete", "digest"}}
     for option in formats.split_list(call.params.get("delete", "")):
+        if option == "target":
+            raise die(f"unable to delete required option '{option}'")
+        if option not in _OPTIONAL:
+            raise die(f"no such option '{option}'")
         row.pop(option, None)
-    row.update({k: v for k, v in call.params.items() if k not in {"id", "delete", "digest"}})
+    row.setdefault("schedule", "*/15")
+    jobs[ident] = row
 
 
 def delete_job(call: PveCall) -> None:
     if call.get("keep") and call.get("force"):
         raise param_error({"keep": "conflicts with parameter 'force'"})
+    if call.get("force") and call.params["id"] not in call.region.replication:
+        return
     ident = _find(call, "no such job '{}'")
-    if not call.get("keep"):
+    if not call.get("keep") and not call.get("force"):
         _delete_copies(call, ident)
     call.runtime.module_data.get("replicated", {}).pop(ident, None)
     del call.region.replication[ident]
@@ -161,18 +203,16 @@ def schedule_now(call: PveCall) -> None:
     synchronize(call, _find(call), int(call.now()))
 
 
-_MAY = perm("/storage", "Datastore.Allocate")
-
 ROUTES = (
     ApiRoute("GET", "/cluster/replication", list_jobs, permission=anyone),
-    ApiRoute("POST", "/cluster/replication", create_job, permission=_MAY),
+    ApiRoute("POST", "/cluster/replication", create_job, permission=_check_replicate),
     ApiRoute("GET", "/cluster/replication/{id}", get_job, permission=anyone),
-    ApiRoute("PUT", "/cluster/replication/{id}", update_job, permission=_MAY),
+    ApiRoute("PUT", "/cluster/replication/{id}", update_job, permission=_check_replicate),
     ApiRoute(
         "DELETE",
         "/cluster/replication/{id}",
         delete_job,
-        permission=_MAY,
+        permission=_check_replicate,
     ),
     ApiRoute("GET", "/nodes/{node}/replication", node_jobs, permission=anyone),
     ApiRoute("GET", "/nodes/{node}/replication/{id}", index, permission=anyone),
@@ -183,5 +223,10 @@ ROUTES = (
         job_log,
         permission=anyone,
     ),
-    ApiRoute("POST", "/nodes/{node}/replication/{id}/schedule_now", schedule_now, permission=_MAY),
+    ApiRoute(
+        "POST",
+        "/nodes/{node}/replication/{id}/schedule_now",
+        schedule_now,
+        permission=_check_replicate,
+    ),
 )

@@ -51,6 +51,7 @@ def list_tasks(call: PveCall) -> PagedList:
             found.append(row(task) | {"status": "RUNNING", "saved": "0"})
         elif not task.running and source in {"archive", "all"}:
             found.append(_ended(task))
+    found.sort(key=lambda shown: shown["status"] != "RUNNING")
     start, limit = call.get("start", 0), call.get("limit", 50)
     return PagedList(found[start : start + limit], len(found) or None)
 
@@ -65,7 +66,7 @@ def _wanted(call: PveCall, task: SimTask) -> bool:
         and p.get("userfilter", "").lower() in task.user.partition("!")[0].lower()
         and ("since" not in p or task.starttime >= p["since"])
         and ("until" not in p or task.starttime <= p["until"])
-        and (not p.get("errors") or (not task.running and task.exitstatus != "OK"))
+        and (not p.get("errors") or _kind(task) != "ok")
         and (not p.get("statusfilter") or p.get("errors") or _kind(task) in _kinds(call))
     )
 
@@ -111,6 +112,9 @@ def index(call: PveCall) -> list[Row]:
 
 
 def status(call: PveCall) -> Row:
+    known = call.region.tasks.get(call.params["upid"])
+    if _UPID.match(call.params["upid"]) and (known is None or known.node != call.node):
+        raise param_error({"upid": "no such task"})
     task = find_task(call)
     if task is None:
         raise param_error({"upid": "no such task"})

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from moxwell.lab.proxmox.config_schema import ct
+from moxwell.lab.proxmox.config_schema import ct, vm
 from moxwell.lab.proxmox.config_schema.formats import words
 from moxwell.lab.proxmox.errors import PveException, die
 from moxwell.lab.proxmox.ha import manager as ha_manager
 from moxwell.lab.proxmox.lxc import conf as files
-from moxwell.lab.proxmox.lxc import power, restore
+from moxwell.lab.proxmox.lxc import power, privileges, restore, update
 from moxwell.lab.proxmox.qemu import conf as vm_files
 from moxwell.lab.proxmox.qemu import create as vm_create
 from moxwell.lab.proxmox.qemu import identity
@@ -28,21 +28,34 @@ _TYPES = ("debian", "ubuntu", "alpine", "centos", "fedora", "opensuse", "archlin
 def create(call: PveCall) -> str:
     """Check the request, then start a worker."""
     vmid, pool = int(call.params["vmid"]), call.get("pool")
+    if call.major >= 9 and not call.get("restore") and not call.get("unprivileged", 1):
+        call.check("/", "Sys.Modify")
+    if call.get("ha-managed"):
+        call.check("/", "Sys.Console")
     _check_free(call, vmid)
     keys = call.get("ssh-public-keys")
     if keys is not None:
         identity.check_ssh_keys(str(keys))
     vm_create.check_pool(call, pool)
-    vm_create.check_allocate(call, vmid, pool)
+    if not _may_overwrite(call, vmid):
+        vm_create.check_allocate(call, vmid, pool)
     settings: dict[str, Any] = {k: v for k, v in call.params.items() if k not in _OWN}
-    files.check_options(call, vmid, {}, settings, pool=pool)
+    vm.clamp_cpuunits(settings)
+    old = {"unprivileged": call.get("unprivileged", int(call.major >= 9))}
+    privileges.check_options(call, vmid, old, settings, pool=pool)
+    if call.params["ostemplate"] == "-":
+        raise die("pipe requires cli environment")
     kind = "backup" if call.get("restore") else "vztmpl"
     access.check_volume(
         call, vm_files.volume_store(call), call.params["ostemplate"], vmid=vmid, kind=kind
     )
-    if call.get("restore"):
-        return restore.spawn(call, vmid, settings)
+    for key in [k for k in settings if k.startswith("unused")]:
+        del settings[key]
     mounts = mounts_of(call, settings)
+    update.check_settings(call, settings)
+    if call.get("restore"):
+        return restore.spawn(call, vmid, settings, mounts)
+    mounts = mounts or {"rootfs": f"{call.get('storage') or 'local'}:4"}
     guest = vm_create.create_config(call, vmid, "lxc")
     return call.spawn("vzcreate", vmid, lambda ctx: _make(call, guest, settings, mounts, ctx))
 
@@ -55,9 +68,16 @@ def _check_free(call: PveCall, vmid: int) -> None:
     forced = call.get("restore") and call.get("force")
     if not forced or other.kind == "qemu" or other.node != call.node:
         raise die(f"{label} {vmid} already exists on node '{other.node}'")
-    vm_files.check_protection(other, f"unable to restore CT {vmid}")
     if other.running:
-        raise die(f"unable to restore CT {vmid} - container is running")
+        raise die("can't overwrite running container")
+    vm_files.check_protection(other, f"unable to restore CT {vmid}")
+
+
+def _may_overwrite(call: PveCall, vmid: int) -> bool:
+    """``VM.Backup`` is enough to restore an existing container."""
+    exists = call.find_guest(vmid, "lxc") is not None
+    forced = bool(call.get("restore") and call.get("force") and exists)
+    return forced and call.has_privileges(f"/vms/{vmid}", "VM.Backup")
 
 
 def mounts_of(call: PveCall, settings: dict[str, Any]) -> dict[str, str]:
@@ -72,9 +92,10 @@ def mounts_of(call: PveCall, settings: dict[str, Any]) -> dict[str, str]:
         mounts[key] = text
     if mounts and "rootfs" not in mounts:
         raise die("mount points configured, but 'rootfs' not set - aborting")
-    mounts = mounts or {"rootfs": f"{default}:4"}
     for key, text in mounts.items():
         files.check_mount(call, files.mount(key, text))
+    if not mounts:
+        files.check_mount(call, {"volume": f"{default}:4"})
     return mounts
 
 
@@ -103,16 +124,14 @@ async def _make(
                 store.free(volid)
             raise die(f"unable to create CT {guest.vmid} - {problem.in_task}") from problem
     vm_files.write(call.runtime, guest)
-    pool = call.region.pools.get(str(call.get("pool", "")))
-    if pool is not None and guest.vmid not in pool.vms:
-        pool.vms.append(guest.vmid)
-    ha_manager.manage_created(call, guest, ctx)
+    vm_create.add_to_pool(call, guest.vmid)
     if call.get("start"):
         power.start_now(call, guest)
+    ha_manager.manage_created(call, guest, ctx)
 
 
 def _plain(call: PveCall, vmid: int, settings: dict[str, Any]) -> Conf:
-    conf: Conf = {k: ct.stored(k, v) for k, v in settings.items() if not k.startswith("unused")}
+    conf: Conf = {k: ct.stored(k, v) for k, v in settings.items()}
     for key in [k for k in conf if k.startswith("net") and k[3:].isdigit()]:
         conf[key] = files.with_hwaddr(call, str(conf[key]))
     if "tags" in conf:

@@ -8,6 +8,7 @@ from moxwell.lab.proxmox.config_schema.formats import words
 from moxwell.lab.proxmox.errors import bad_params, die, param_error
 from moxwell.lab.proxmox.ha import manager as ha_manager
 from moxwell.lab.proxmox.lxc import conf as files
+from moxwell.lab.proxmox.lxc import update
 from moxwell.lab.proxmox.qemu import conf as vm_files
 from moxwell.lab.proxmox.qemu import start as vm_start
 from moxwell.lab.proxmox.request_context import PveCall
@@ -103,6 +104,7 @@ async def _start(call: PveCall, guest: SimGuest, ctx: WorkerContext) -> None:
         raise die("you can't start a CT if it's a template")
     if not call.get("skiplock"):
         vm_files.check_lock(guest)
+    _apply_pending(call, guest)
     store = VolumeStore(call.runtime, call.node)
     for key in [k for k in guest.conf if files.is_mount(k)]:
         values = files.mount(key, guest.conf[key])
@@ -201,17 +203,9 @@ def _stop_task(call: PveCall, kind: str, *, graceful: bool, again: bool = False)
 
 
 def _apply_pending(call: PveCall, guest: SimGuest) -> None:
-    """Apply pending changes after a container stopped."""
-    for name in list(guest.deletes):
-        guest.conf.pop(name, None)
-    guest.deletes.clear()
-    for name, value in list(guest.pending.items()):
-        made: str | int | float = value
-        if name.startswith("mp") and name[2:].isdigit():
-            made = files.make_volume(call, guest.vmid, name, str(value))[0]
-        guest.conf[name] = made
-    guest.pending.clear()
-    vm_files.write(call.runtime, guest)
+    """Apply pending changes before a start and after a stop; what fails stays pending."""
+    if vm_files.is_pending(guest):
+        update.ContainerUpdate(call, guest).apply_all()
 
 
 def interfaces(call: PveCall) -> list[Row] | None:

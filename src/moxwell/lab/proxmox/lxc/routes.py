@@ -3,7 +3,7 @@
 from functools import partial
 
 from moxwell.lab.proxmox.config_schema import ct
-from moxwell.lab.proxmox.lxc import conf, create, manage, move, power
+from moxwell.lab.proxmox.lxc import conf, create, manage, move, power, update
 from moxwell.lab.proxmox.qemu import clone as vm_clone
 from moxwell.lab.proxmox.qemu import snapshot
 from moxwell.lab.proxmox.route import ApiRoute, Check, Handler, Params
@@ -30,7 +30,7 @@ def _options(major: int) -> Params:
 
 ROUTES: tuple[ApiRoute, ...] = (
     ApiRoute("POST", _ROOT, create.create, permission=anyone, options=_options),
-    ApiRoute("PUT", f"{_CT}/config", conf.put, permission=_CONFIG, options=_options),
+    ApiRoute("PUT", f"{_CT}/config", update.put, permission=_CONFIG, options=_options),
     ApiRoute("GET", _ROOT, power.list_cts, permission=anyone),
     _ct("GET", "", power.index, anyone),
     _ct("DELETE", "", manage.destroy, _ALLOCATE),

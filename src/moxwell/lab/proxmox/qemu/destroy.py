@@ -28,9 +28,10 @@ def _check(call: PveCall, vmid: int) -> SimGuest:
 
 
 def check_replication(call: PveCall, vmid: int) -> None:
-    jobs = [j for j in call.region.replication.values() if str(j.get("guest")) == str(vmid)]
-    if jobs:
-        raise die(f"There is a replication job '{jobs[0]['id']}' for guest '{vmid}'")
+    for ident, job in call.region.replication.items():
+        if str(job.get("guest")) == str(vmid):
+            found = f"There is a replication job '{ident}' for guest '{vmid}'"
+            raise die(f"{found} - Please remove that first.")
 
 
 def destroy(call: PveCall) -> str:
