@@ -287,3 +287,50 @@ def test_a_restore_is_never_live_without_a_backup_server() -> None:
         )
 
     run_session(body)
+
+
+MAPS: list[tuple[str, str, str]] = [
+    ("two targets of one source", "local:shared,local:thin", "duplicate mapping for source 'local'"),
+    ("two defaults", "shared,thin", "default target ID can only be provided once"),
+    ("identity and others", "1,shared",
+     "identity mapping cannot be combined with other mappings"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MAPS, ids=[case[0] for case in MAPS])
+def test_a_storage_map_is_unambiguous(case: tuple[str, str, str]) -> None:
+    async def body(sim: SimulatorSession) -> None:
+        await sim.vm(scsi0="local:1")
+        answer = await sim.post(f"{VM}/migrate", target="n2", targetstorage=case[1])
+        wanted = f"failed to parse storage map: {case[2]}"
+        assert (answer.status, answer.errors["targetstorage"].strip()) == (400, wanted)
+
+    run_session(body)
+
+
+def test_a_guest_migrates_where_its_devices_are() -> None:
+    async def body(sim: SimulatorSession) -> None:
+        pci = "node=n1,path=0000:01:00.0,id=8086:1521"
+        await sim.post("/cluster/mapping/pci", id="card", map=pci)
+        await sim.vm(hostpci0="mapping=card")
+        found = await sim.get(f"{VM}/migrate")
+        assert found["allowed_nodes"] == []
+        assert found["not_allowed_nodes"]["n2"] == {"unavailable-resources": ["hostpci0"]}
+        assert found["mapped-resource-info"] == {"hostpci0": {"name": "card"}}
+
+    run_session(body, "9.2.11")
+
+
+def test_a_replicated_guest_moves_online_only_to_its_copies() -> None:
+    async def body(sim: SimulatorSession) -> None:
+        await sim.vm(scsi0="tank:1")
+        await started(sim)
+        sim.region.replication["100-0"] = {"guest": 100, "target": "n3", "type": "local"}
+        answer = await sim.post(f"{VM}/migrate", target="n2", online="1")
+        assert (answer.status, answer.message) == (
+            500,
+            "Cannot live-migrate replicated VM to node 'n2' - not a replication target."
+            " Use 'force' to override.",
+        )
+
+    run_session(body)

@@ -1,124 +1,42 @@
 """
-GET and POST migrate: migrates a VM to another node of the cluster, online or offline.
+POST migrate: migrates a VM to another node of the cluster, online or offline.
 
 Local volumes are copied with the migration bandwidth of the world file; shared ones are not. An
 online migration takes the time to copy the memory.
 """
 
-from moxwell.lab.proxmox.config_schema import devices, formats, vm
+from moxwell.lab.proxmox.config_schema import formats, vm
 from moxwell.lab.proxmox.config_schema.drives import Drive, write_drive
 from moxwell.lab.proxmox.errors import PveException, bad_params, die, param_error
 from moxwell.lab.proxmox.ha import manager as ha_manager
-from moxwell.lab.proxmox.mappings import node_maps
 from moxwell.lab.proxmox.qemu import conf as files
-from moxwell.lab.proxmox.qemu import open_volumes
+from moxwell.lab.proxmox.qemu import migrate_preconditions, open_volumes
 from moxwell.lab.proxmox.qemu.hotplug import has_bridge
 from moxwell.lab.proxmox.request_context import PveCall
-from moxwell.lab.proxmox.state import Conf, Row, SimGuest
+from moxwell.lab.proxmox.state import Row, SimGuest
 from moxwell.lab.proxmox.tasks import WorkerContext
 from moxwell.lab.proxmox.volumes.volume_store import VolumeStore
 
 
-def local_resources(conf: Conf, running: bool) -> tuple[list[str], dict[str, Row]]:
-    """Local devices that prevent a migration, and mapped devices."""
-    local, mapped = ["ivshmem"] if "ivshmem" in conf else [], {}
-    for key, value in conf.items():
-        family = key.rstrip("0123456789")
-        if family not in ("usb", "hostpci", "serial", "parallel", "virtiofs"):
-            continue
-        form = devices.USB if family == "usb" else devices.HOSTPCI
-        values = devices.read(form, value) if family in ("usb", "hostpci") else {}
-        if values.get("host", "").lower() == "spice" or (family == "serial" and value == "socket"):
-            continue
-        if "mapping" in values:
-            mapped[key] = {"name": values["mapping"]}
-            if family == "hostpci" and not running:
-                continue
-        local.append(key)
-    return local, mapped
-
-
-def _mapping_kind(option: str) -> str:
-    return {"usb": "usb", "virtiofs": "dir"}.get(option.rstrip("0123456789"), "pci")
-
-
-def local_disks(call: PveCall, guest: SimGuest) -> list[Row]:
-    """The local volumes of the VM."""
-    rows: dict[str, Row] = {}
-    found = [(d, False) for d in files.drives(guest.conf)]
-    found += [(d, True) for d in files.unused(guest.conf)]
-    for drive, is_unused in found:
-        storage = call.region.storages.get(drive.storage or "")
-        if storage is None or storage.shared or drive.options.get("shared") == "1":
-            continue
-        row: Row = {
-            "volid": drive.file,
-            "cdrom": int(drive.is_cdrom_media),
-            "replicate": int(drive.options.get("replicate", "1")),
-            "shared": 0,
-            "is_unused": int(is_unused),
-            "is_attached": int(not is_unused),
-            "is_vmstate": 0,
-            "is_tpmstate": int(drive.slot == "tpmstate0"),
-        }
-        if drive.size:
-            row["size"] = drive.size
-        if not is_unused:
-            row["drivename"] = drive.slot
-        rows[drive.file] = row
-    return list(rows.values())
-
-
-def unavailable_storages(call: PveCall, conf: Conf, node: str) -> list[str]:
-    """The storages of a configuration that a node does not have."""
-    found = set()
-    for drive in files.drives(conf):
-        storage = call.region.storages.get(drive.storage or "")
-        if storage is not None and (
-            storage.options.get("disable") or not storage.is_available_on(node)
-        ):
-            found.add(storage.name)
-    return sorted(found)
-
-
-def precondition(call: PveCall) -> Row:
-    """GET migrate: allowed nodes, and local disks and resources."""
-    guest = call.get_guest(call.params["vmid"])
-    files.check_lock(guest)
-    local, mapped = local_resources(guest.conf, guest.running)
-    allowed, refused = [], {}
-    for node in call.region.hosts:
-        if node == call.node:
-            continue
-        missing = unavailable_storages(call, guest.conf, node)
-        refused[node] = {"unavailable_storages": missing} if missing else {}
-        if not missing:
-            allowed.append(node)
-    newer: Row = {"has-dbus-vmstate": 1} if call.major >= 9 else {}
-    if call.major >= 9 and ha_manager.find_managed(call.region, guest) is not None:
-        newer["dependent-ha-resources"] = []
-    return newer | {
-        "running": int(guest.running),
-        "allowed_nodes": allowed,
-        "not_allowed_nodes": refused,
-        "local_disks": local_disks(call, guest),
-        "local_resources": local,
-        "mapped-resources": sorted(mapped),
-        "mapped-resource-info": mapped,
-    }
-
-
 def storage_map(text: str) -> tuple[str | None, dict[str, str], bool]:
     """(default, mapping, identity) of ``targetstorage``."""
-    default, pairs, same = None, {}, False
+    default, pairs, same, problem = None, dict[str, str](), False, ""
     for item in formats.split_list(text):
         source, colon, target = item.partition(":")
         if item == "1":
             same = True
+        elif colon and source in pairs:
+            problem = problem or f"duplicate mapping for source '{source}'"
         elif colon:
             pairs[source] = target
+        elif default is not None:
+            problem = problem or "default target ID can only be provided once"
         else:
             default = source
+    if same and (default or pairs):
+        problem = problem or "identity mapping cannot be combined with other mappings"
+    if problem:
+        raise bad_params(targetstorage=f"failed to parse storage map: {problem}\n")
     return default, pairs, same
 
 
@@ -167,12 +85,24 @@ def migrate(call: PveCall) -> str:
     files.check_lock(guest)
     if guest.running and not call.get("online"):
         raise die("can't migrate running VM without --online")
+    if guest.running and not call.get("force"):
+        _check_replicas(call, guest, target)
     _check_storages(call, guest, target)
     if not call.via_ha and ha_manager.find_managed(call.region, guest) is not None:
         return ha_manager.delegate(call, guest, "migrate", target)
     return call.spawn(
         "qmigrate", guest.vmid, lambda ctx: _Migration(call, guest, target, ctx).run()
     )
+
+
+def _check_replicas(call: PveCall, guest: SimGuest, target: str) -> None:
+    """A replicated guest migrates online only to a node that has its copies."""
+    jobs = [j for j in call.region.replication.values() if j.get("guest") == guest.vmid]
+    if jobs and not any(job["target"] == target for job in jobs):
+        raise die(
+            f"Cannot live-migrate replicated VM to node '{target}' - not a replication target."
+            " Use 'force' to override."
+        )
 
 
 class _Migration:
@@ -225,31 +155,22 @@ class _Migration:
     def _check_devices(self) -> None:
         """Local devices prevent a migration; mapped ones that of a running guest."""
         call, guest = self._call, self._guest
-        local, mapped = local_resources(guest.conf, guest.running)
+        local, mapped = migrate_preconditions.local_resources(call, guest)
         blocking = [name for name in local if name not in mapped]
         if blocking and (guest.running or not call.get("force")):
             raise die(f"can't migrate VM which uses local devices: {', '.join(blocking)}")
-        missing = [
-            name
-            for name, row in mapped.items()
-            if not node_maps(call.region, _mapping_kind(name), row["name"], self._target)
-        ]
+        missing = migrate_preconditions.missing_mappings(call, mapped, self._target)
         if missing:
             text = f"can't migrate to '{self._target}': missing mapped devices"
             raise die(f"{text} {', '.join(missing)}")
-        rows = call.region.mappings.get("pci", {})
-        fixed = [
-            name
-            for name, row in mapped.items()
-            if not rows.get(row["name"], {}).get("live-migration-capable")
-        ]
+        fixed = [name for name, row in mapped.items() if "live-migration" not in row]
         if guest.running and fixed:
             listed = ", ".join(fixed)
             raise die(f"can't live migrate VM which uses following mapped devices: {listed}")
 
     def _scan(self) -> None:
         """Check every local volume; logs all errors before it fails."""
-        rows = local_disks(self._call, self._guest)
+        rows = migrate_preconditions.local_disks(self._call, self._guest)
         problems = {row["volid"]: self._why_not(row) for row in rows}
         for row in sorted(rows, key=lambda row: str(row["volid"])):
             attachment = "attached" if row["is_attached"] else "unused"

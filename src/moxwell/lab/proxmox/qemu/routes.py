@@ -7,6 +7,7 @@ from moxwell.lab.proxmox.qemu import (
     create,
     destroy,
     migrate,
+    migrate_preconditions,
     move,
     power,
     snapshot,
@@ -84,7 +85,7 @@ ROUTES: tuple[ApiRoute, ...] = (
     _vm(
         "GET",
         "/migrate",
-        migrate.precondition,
+        migrate_preconditions.precondition,
         perm("/vms/{vmid}", "VM.Migrate"),
     ),
     _vm("POST", "/migrate", migrate.migrate, perm("/vms/{vmid}", "VM.Migrate")),

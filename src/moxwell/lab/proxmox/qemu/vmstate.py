@@ -37,11 +37,15 @@ async def save(
     return volid
 
 
+def blockers(conf: Conf) -> list[str]:
+    """The options of a guest whose memory cannot be saved or moved."""
+    found = [name for name in ("amd-sev", "intel-tdx") if conf.get(name)]
+    return found + (["virtiofs"] if any(name.startswith("virtiofs") for name in conf) else [])
+
+
 def check_blockers(conf: Conf, *, state: bool) -> None:
     """Some devices cannot save their state with the memory."""
-    found = [name for name in ("amd-sev", "intel-tdx") if conf.get(name)] if state else []
-    if state and any(name.startswith("virtiofs") for name in conf):
-        found.append("virtiofs")
+    found = blockers(conf) if state else []
     if found:
         lead = "Cannot live-migrate, snapshot (with RAM), or hibernate a VM with: "
         raise die(lead + ", ".join(found))
