@@ -149,8 +149,13 @@ class Engine:
         if call.method != "GET" and not route.public and not cluster.quorate(region):
             raise PveException(500, "cluster not ready - no quorum?")
         call.params = verify(route.params, call.given, major=region.major, extra=route.extra)
-        answer = route.handler(call)
-        return await answer if inspect.isawaitable(answer) else answer
+        vmid = call.params.get("vmid")
+        try:
+            answer = route.handler(call)
+            return await answer if inspect.isawaitable(answer) else answer
+        finally:
+            if isinstance(vmid, int):
+                call.runtime.requests.answered(vmid)
 
     async def _internal(
         self, runtime: RegionRuntime, method: str, path: str, params: dict[str, Any]

@@ -6,6 +6,7 @@ The context of one API call, passed to every handler.
 permissions through it and do not read users or ACLs themselves.
 """
 
+import asyncio
 import random
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -18,6 +19,24 @@ from moxwell.lab.proxmox.errors import PveException, forbidden
 from moxwell.lab.proxmox.guest import GuestOs
 from moxwell.lab.proxmox.state import SimGuest, SimHost, SimRegion
 from moxwell.lab.proxmox.tasks import FileLocks, Worker, Workers
+
+
+class AnsweredRequests:
+    """Lets a worker wait for the next answer to a request about its guest."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, list[asyncio.Future[None]]] = {}
+
+    def answered(self, vmid: int) -> None:
+        for waiting in self._waiting.pop(vmid, ()):
+            if not waiting.done():
+                waiting.set_result(None)
+
+    async def wait(self, vmid: int, seconds: float) -> None:
+        """Return after the next answer, or after some seconds without one."""
+        waiting = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(vmid, []).append(waiting)
+        await asyncio.wait({waiting}, timeout=seconds)
 
 
 @dataclass(slots=True)
@@ -35,6 +54,7 @@ class RegionRuntime:
     run_in_background: Callable[[Any], None]  # runs a coroutine in the background (boots, HA, ...)
     silent_agents: set[int] = field(default_factory=set)  # fault: agents that do not answer
     module_data: dict[str, Any] = field(default_factory=dict)  # in-memory data of endpoint modules
+    requests: AnsweredRequests = field(default_factory=AnsweredRequests)
 
     def now(self) -> float:
         """Epoch seconds."""

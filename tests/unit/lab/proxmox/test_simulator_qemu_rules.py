@@ -290,7 +290,7 @@ def test_a_restore_is_never_live_without_a_backup_server() -> None:
 
 
 MAPS: list[tuple[str, str, str]] = [
-    ("two targets of one source", "local:shared,local:thin", "duplicate mapping for source 'local'"),
+    ("two targets", "local:shared,local:thin", "duplicate mapping for source 'local'"),
     ("two defaults", "shared,thin", "default target ID can only be provided once"),
     ("identity and others", "1,shared",
      "identity mapping cannot be combined with other mappings"),
@@ -332,5 +332,20 @@ def test_a_replicated_guest_moves_online_only_to_its_copies() -> None:
             "Cannot live-migrate replicated VM to node 'n2' - not a replication target."
             " Use 'force' to override.",
         )
+
+    run_session(body)
+
+
+def test_a_template_shows_one_converted_disk_after_the_other() -> None:
+    async def body(sim: SimulatorSession) -> None:
+        await sim.vm(scsi0="local:1", scsi1="local:1", scsi2="local:1")
+        upid = (await sim.post(f"{VM}/template")).data
+        bases = []
+        for _ in range(4):
+            await sim.clock.sleep(0.001)
+            conf = await sim.config()
+            bases.append(sum("base-" in str(value) for value in conf.values()))
+        assert bases == [0, 1, 2, 3]
+        assert (await sim.engine.runtimes["r1"].workers.wait(upid)).exitstatus == "OK"
 
     run_session(body)

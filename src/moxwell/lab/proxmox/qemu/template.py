@@ -7,7 +7,7 @@ from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.state import SimGuest
 from moxwell.lab.proxmox.tasks import WorkerContext
 
-TEMPLATE_SECONDS = 0.008  # per disk
+TEMPLATE_SECONDS = 0.25  # per disk
 
 
 def _may_become_template(call: PveCall) -> SimGuest:
@@ -39,14 +39,19 @@ def template(call: PveCall) -> str:
 async def make_bases(
     call: PveCall, guest: SimGuest, ctx: WorkerContext, only: str | None = None
 ) -> None:
-    """Convert the disks of a template to base images."""
+    """
+    Convert the disks of a template to base images.
+
+    A conversion takes as long as a request to the same host, so who reads the guest meanwhile sees
+    one disk after the other change.
+    """
     store = files.volume_store(call)
     for drive in list(files.drives(guest.conf)):
         if drive.is_cdrom_media or (only and drive.slot != only) or drive.storage is None:
             continue
         if store.find(drive.file) is None or not store.feature("template", drive.file):
             continue
-        await ctx.sleep(TEMPLATE_SECONDS)
+        await call.runtime.requests.wait(guest.vmid, TEMPLATE_SECONDS)
         base = store.make_base(drive.file)
         guest.conf[drive.slot] = write_drive(Drive(drive.slot, base, drive.options))
         files.write(call.runtime, guest)

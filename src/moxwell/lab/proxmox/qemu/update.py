@@ -112,7 +112,7 @@ class ConfigUpdate:
     def _check_hook(self, volid: str) -> None:
         store = files.volume_store(self.call)
         if store.parse(volid).kind != "snippets":
-            raise bad_params(hookscript=f"hookscript has to be a snippet: '{volid}'\n")
+            raise bad_params(hookscript=f"'{volid}' is not in the snippets directory\n")
         if store.find(volid) is None:
             raise bad_params(hookscript=f"script '{volid}' does not exist\n")
 
