@@ -127,3 +127,15 @@ def test_what_a_user_may_change(case: tuple[str, Form, int, str]) -> None:
         assert (answer.status, answer.message) == (case[2], case[3])
 
     run_session(body)
+
+
+def test_a_bridge_is_read_when_the_configuration_of_lxc_is_written() -> None:
+    async def body(sim: SimulatorSession) -> None:
+        await container(sim, net0="name=eth0,bridge=nosuch")
+        answer = await sim.put(CONF, onboot="1")
+        assert answer.message == "bridge 'nosuch' does not exist"
+        assert (await sim.get(CONF))["onboot"] == 1
+        ended = await sim.run_task("POST", f"{CT}/status/start")
+        assert ended.status == "bridge 'nosuch' does not exist"
+
+    run_session(body, "9.2.11")

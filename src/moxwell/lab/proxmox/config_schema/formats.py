@@ -226,9 +226,8 @@ CONTENT_TYPES = frozenset(
 
 
 def storage_content(value: str) -> None:
-    for item in split_list(value):
-        if item not in CONTENT_TYPES:
-            raise FormatError(f"invalid content type '{item}'\n")
+    if value not in CONTENT_TYPES:
+        raise FormatError(f"invalid content type '{value}'\n")
 
 
 def timezone(value: str) -> None:

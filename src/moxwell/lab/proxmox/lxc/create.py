@@ -118,7 +118,6 @@ async def _make(
             ctx.log(f"extracting archive '{store.path(call.params['ostemplate'])}'")
             await ctx.sleep(archive.used / call.region.pace.bandwidth)
             guest.conf = conf | _plain(call, guest.vmid, settings)
-            files.check_networks(call, guest.conf)
         except PveException as problem:
             for volid in made:
                 store.free(volid)
