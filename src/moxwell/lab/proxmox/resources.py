@@ -45,9 +45,30 @@ def list_resources(call: PveCall) -> list[Any]:
 
 
 def pool_rows(call: PveCall) -> Iterator[Row]:
-    for name in call.region.pools:
+    """The pools that the caller may audit, with the usage of their running guests."""
+    for name, pool in call.region.pools.items():
         if call.has_privileges(f"/pool/{name}", "Pool.Audit"):
-            yield {"id": f"/pool/{name}", "pool": name, "type": "pool"}
+            running = [s for vmid in pool.vms if (s := _running(call, vmid)) is not None]
+            row: Row = {"id": f"/pool/{name}", "pool": name, "type": "pool"}
+            yield row | (_usage(running, call.now()) if running else {})
+
+
+def _running(call: PveCall, vmid: int) -> StatdStatus | None:
+    found = call.region.statd_status.get(vmid)
+    return (
+        found if found is not None and int(call.now() - found.started) and found.started else None
+    )
+
+
+def _usage(running: list[StatdStatus], now: float) -> Row:
+    cpus = sum(statd.maxcpu for statd in running)
+    return {
+        "uptime": max(int(now - statd.started) for statd in running),
+        "mem": sum(int(statd.maxmem * statd.memory_load) for statd in running),
+        "maxmem": sum(statd.maxmem for statd in running),
+        "cpu": sum(statd.cpu_load * statd.maxcpu for statd in running) / cpus,
+        "maxcpu": cpus,
+    }
 
 
 def pools_by_vmid(call: PveCall) -> dict[int, str]:

@@ -252,7 +252,8 @@ def _listed(call: PveCall, storage: SimStorage) -> bool:
 
 def _formats(call: PveCall, storage: SimStorage) -> Row:
     """The image formats that a storage supports."""
-    kind, row = TYPES[storage.type], {}
+    kind = TYPES[storage.type]
+    row: Row = {}
     known, default = kind.formats, str(storage.options.get("format") or "raw")
     if storage.type == "lvm" and storage.options.get("snapshot-as-volume-chain"):
         known, default = ("qcow2", "raw"), "qcow2"

@@ -349,3 +349,19 @@ def test_a_template_shows_one_converted_disk_after_the_other() -> None:
         assert (await sim.engine.runtimes["r1"].workers.wait(upid)).exitstatus == "OK"
 
     run_session(body)
+
+
+def test_a_pool_shows_what_its_running_guests_use() -> None:
+    async def body(sim: SimulatorSession) -> None:
+        await sim.post("/pools", poolid="p")
+        await sim.vm(memory="256", cores="2", pool="p")
+        await started(sim)
+        await sim.clock.sleep(30)
+        rows = {row["id"]: row for row in await sim.get("/cluster/resources")}
+        assert (rows["/pool/p"]["maxmem"], rows["/pool/p"]["maxcpu"]) == (256 << 20, 2)
+        await sim.run_task("POST", f"{VM}/status/stop")
+        await sim.clock.sleep(30)
+        rows = {row["id"]: row for row in await sim.get("/cluster/resources")}
+        assert rows["/pool/p"] == {"id": "/pool/p", "pool": "p", "type": "pool"}
+
+    run_session(body)

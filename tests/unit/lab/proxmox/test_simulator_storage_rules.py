@@ -156,3 +156,22 @@ def test_protected_backups_are_limited() -> None:
         assert (answer.status, answer.message) == (500, wanted)
 
     run_session(body)
+
+
+def test_a_volume_chain_shows_its_newest_snapshot_as_parent() -> None:
+    async def body(sim: SimulatorSession) -> None:
+        chain = {"snapshot-as-volume-chain": "1", "path": "/mnt/chain", "content": "images"}
+        await sim.post("/storage", storage="chain", type="dir", **chain)
+        await sim.vm(scsi0="chain:1,format=qcow2")
+        for name in ("one", "two"):
+            await sim.run_task("POST", "/nodes/n1/qemu/100/snapshot", snapname=name)
+        rows = await sim.get("/nodes/n1/storage/chain/content")
+        assert [(row["volid"], row["parent"]) for row in rows] == [
+            ("chain:100/vm-100-disk-0.qcow2", "snap-two-vm-100-disk-0.qcow2")
+        ]
+        ended = await sim.run_task("POST", "/nodes/n1/qemu/100/snapshot/one/rollback")
+        assert ended.status == (
+            "can't rollback, 'one' is not most recent snapshot on '100/vm-100-disk-0.qcow2'"
+        )
+
+    run_session(body, "9.2.11")

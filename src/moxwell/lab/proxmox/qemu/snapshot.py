@@ -287,4 +287,5 @@ def _check_order(call: PveCall, snap: SimSnapshot) -> None:
         storage = store.get_storage(volid.partition(":")[0])
         newest = storage.type == "zfspool" or names.has_volume_chain(storage)
         if volume is not None and newest and volume.snapshots[-1:] != [snap.name]:
-            raise die(f"can't rollback, '{snap.name}' is not most recent snapshot on '{volid}'")
+            shown = volid if storage.type == "zfspool" else volume.name
+            raise die(f"can't rollback, '{snap.name}' is not most recent snapshot on '{shown}'")

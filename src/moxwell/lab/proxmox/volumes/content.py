@@ -62,7 +62,7 @@ def _row(storage: SimStorage, volume: SimVolume, kind: str) -> Row:
     if kind in ("images", "rootdir"):
         row["vmid"] = volume.vmid
         if names.has_path(storage):
-            row |= {"used": volume.used, "parent": _parent(volume)}
+            row |= {"used": volume.used, "parent": _parent(storage, volume)}
         elif storage.type in ("zfspool", "rbd"):
             row["name"] = volume.name.rpartition("/")[2]
             if volume.parent:
@@ -78,7 +78,10 @@ def _row(storage: SimStorage, volume: SimVolume, kind: str) -> Row:
     return row
 
 
-def _parent(volume: SimVolume) -> str | None:
+def _parent(storage: SimStorage, volume: SimVolume) -> str | None:
+    """The backing file: the newest snapshot in a volume chain (not listed itself), or the base."""
+    if names.has_volume_chain(storage) and volume.snapshots:
+        return f"snap-{volume.snapshots[-1]}-{volume.name.rpartition('/')[2]}"
     return f"../{volume.parent}" if volume.parent else None
 
 
