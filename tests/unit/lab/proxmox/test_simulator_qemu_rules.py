@@ -365,3 +365,39 @@ def test_a_pool_shows_what_its_running_guests_use() -> None:
         assert rows["/pool/p"] == {"id": "/pool/p", "pool": "p", "type": "pool"}
 
     run_session(body)
+
+
+STARTS: list[Case] = [
+    ("a serial port of the host", {"serial0": "/dev/ttyS0"}, "no such serial device"),
+    ("memory that no modules make", {"memory": "1300", "hotplug": "memory", "numa": "1"},
+     "memory size (1300) must be aligned to 512 for hotplugging"),
+    ("memory of modules", {"memory": "2048", "hotplug": "memory", "numa": "1"}, "OK"),
+    ("too many CPUs and too little memory", {"cores": "64", "hotplug": "memory"},
+     "MAX 4 vcpus allowed per VM on this node"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", STARTS, ids=[case[0] for case in STARTS])
+def test_what_a_start_refuses(case: Case) -> None:
+    async def body(sim: SimulatorSession) -> None:
+        await sim.vm(**case[1])
+        assert (await sim.run_task("POST", f"{VM}/status/start")).status == case[2]
+
+    run_session(body)
+
+
+def test_a_missing_volume_is_found_first_or_last() -> None:
+    async def statuses(sim: SimulatorSession) -> str:
+        await sim.vm(cores="64", scsi0="local:1")
+        del sim.region.storages["local"].volumes_on("n1")["100/vm-100-disk-0.raw"]
+        return (await sim.run_task("POST", f"{VM}/status/start")).status
+
+    async def nine(sim: SimulatorSession) -> None:
+        wanted = "volume 'local:100/vm-100-disk-0.raw' does not exist"
+        assert await statuses(sim) == wanted
+
+    async def eight(sim: SimulatorSession) -> None:
+        assert await statuses(sim) == "MAX 4 vcpus allowed per VM on this node"
+
+    run_session(nine, "9.2.11")
+    run_session(eight)

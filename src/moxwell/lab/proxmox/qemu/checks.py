@@ -10,7 +10,7 @@ import re
 from moxwell.lab.proxmox.config_schema import devices, formats, vm
 from moxwell.lab.proxmox.errors import die
 from moxwell.lab.proxmox.qemu import conf as files
-from moxwell.lab.proxmox.qemu import open_volumes, pci
+from moxwell.lab.proxmox.qemu import machine, open_volumes, pci
 from moxwell.lab.proxmox.qemu.hotplug import has_bridge
 from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.state import Conf, SimGuest, SimHost
@@ -24,19 +24,32 @@ _EXITED = "start failed: QEMU exited with code 1"
 def check_start(call: PveCall, guest: SimGuest, ctx: WorkerContext) -> None:
     """Run all checks; raises the exit status of the start task."""
     conf, host = guest.conf, call.host
-    _check_cpus(conf, host)
+    if call.major >= 9:
+        _check_volumes(call, conf)
     if not host.kvm and conf.get("kvm", 1):
         raise die(
             "KVM virtualisation configured, but not available. Either disable in VM configuration"
             " or enable in BIOS."
         )
+    _check_ports(conf)
+    _check_cpus(conf, host)
     _check_memory(conf, host)
     if call.major >= 9:
         _check_bridges(call, conf)
+    machine.check_machine(str(conf.get("machine", "")), call.major)
     pci.reserve(call, guest)
-    _check_volumes(call, conf)
+    if call.major < 9:
+        _check_volumes(call, conf)
     _check_hugepages(conf, host)
     _check_qemu(call, guest, ctx)
+
+
+def _check_ports(conf: Conf) -> None:
+    """The serial and parallel ports of the host, which simulated hosts do not have."""
+    for kind in ("serial", "parallel"):
+        for number in range(4):
+            if conf.get(f"{kind}{number}", "socket") != "socket":
+                raise die(f"no such {kind} device")
 
 
 def max_cpus(conf: Conf) -> int:
@@ -73,6 +86,8 @@ def _check_memory(conf: Conf, host: SimHost) -> None:
         static = _check_memory_hotplug(conf, memory, bool(numas))
     if conf.get("hugepages") and not conf.get("numa"):
         raise die(f"numa needs to be enabled to use hugepages{_PERL}")
+    if "memory" in vm.read_hotplug(conf) and any(key.startswith("virtiofs") for key in conf):
+        raise die("Memory hotplug does not work in combination with virtio-fs.")
     if not conf.get("numa"):
         return
     total = 0.0
@@ -82,6 +97,8 @@ def _check_memory(conf: Conf, host: SimHost) -> None:
         raise die("total memory for NUMA nodes must be equal to vm static memory")
     if not total:
         _check_split(conf, host, static)
+    if "memory" in vm.read_hotplug(conf):
+        _check_modules(conf, memory, static)
 
 
 def _check_memory_hotplug(conf: Conf, memory: int, custom: bool) -> int:
@@ -95,6 +112,18 @@ def _check_memory_hotplug(conf: Conf, memory: int, custom: bool) -> int:
     if memory < static:
         raise die(f"minimum memory must be {static}MB")
     return static
+
+
+def _check_modules(conf: Conf, memory: int, static: int) -> None:
+    """The memory above the static part is a sum of modules, whose size doubles every 32."""
+    size, current = 1024 if conf.get("hugepages") == "1024" else 512, static
+    for number in range(8 * 32):
+        if current >= memory:
+            return
+        current += size << (number // 32)
+        if current > memory:
+            aligned = f"memory size ({memory}) must be aligned to {size << (number // 32)}"
+            raise die(f"{aligned} for hotplugging")
 
 
 def _check_numa(conf: Conf, host: SimHost, number: int, numa: dict[str, str]) -> float:
@@ -144,7 +173,13 @@ def page_size(conf: Conf, host: SimHost, memory: int) -> int:
 
 def _check_hugepages(conf: Conf, host: SimHost) -> None:
     """Check for enough hugepages; a host that declares none has enough 2 MiB pages."""
-    if not conf.get("hugepages") or not conf.get("numa") or not host.hugepages:
+    if not conf.get("hugepages") or not conf.get("numa"):
+        return
+    for _, numa in _numas(conf):
+        if not re.fullmatch(r"\d", numa.get("hostnodes", "")):
+            text = "more than 1 hostnode value in numa node is not supported when hugepages are"
+            raise die(f"start failed: {text} enabled{_PERL}")
+    if not host.hugepages:
         return
     memory = vm.memory_mib(conf)
     size = page_size(conf, host, memory)

@@ -202,8 +202,6 @@ class DriveBuilder:
             volid = self._store.make_base(volid)
             self.made.append(volid)
         made = drive.with_file(volid, self._store.get(volid).size)
-        if drive.slot == "efidisk0" and source is None and _has_keys(drive, self._call.major):
-            made.options["ms-cert"] = "2023k"
         self._log(f"{drive.slot}: successfully created disk '{write_drive(made)}'")
         return made
 
@@ -286,13 +284,6 @@ class DriveBuilder:
         if not volume.size:
             raise die(f"volume {drive.file} does not exist")
         return drive.with_size(volume.size)
-
-
-def _has_keys(drive: Drive, major: int) -> bool:
-    """Whether the variables of the firmware contain the certificates of 2023."""
-    options = drive.options
-    enrolled = options.get("pre-enrolled-keys") == "1" and options.get("efitype") == "4m"
-    return major >= 9 and enrolled
 
 
 def efi_size(drive: Drive) -> int:
