@@ -13,6 +13,7 @@ from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute
 from moxwell.lab.proxmox.route_permissions import anyone
 from moxwell.lab.proxmox.state import Row, SimGuest
+from moxwell.lab.proxmox.volumes.volume_index import volume_index
 from moxwell.lab.proxmox.volumes.volume_store import VolumeStore
 
 _PERIOD = 900  # seconds of the default schedule
@@ -164,12 +165,20 @@ def synchronize(call: PveCall, ident: str, when: int) -> int:
         return int(copied.get(ident, 0))
     for volid in _volumes(call, guest):
         name, _, rest = volid.partition(":")
-        volumes = region.storages[name].volumes
-        source = volumes.get(guest.node, {}).get(rest)
+        source = region.storages[name].volumes_on(guest.node).get(rest)
         if source is not None and not region.storages[name].shared:
-            volumes.setdefault(job["target"], {})[rest] = copy.copy(source)
+            index = volume_index(call.runtime.module_data, region.storages[name], job["target"])
+            index.put(copy.copy(source))
     copied[ident] = when
     return when
+
+
+def find_job(call: PveCall, guest: SimGuest, target: str) -> str | None:
+    """The job that replicates a guest to a node."""
+    for ident, job in call.region.replication.items():
+        if job["guest"] == guest.vmid and job["target"] == target and not job.get("disable"):
+            return ident
+    return None
 
 
 def _volumes(call: PveCall, guest: SimGuest) -> list[str]:
@@ -183,7 +192,9 @@ def _delete_copies(call: PveCall, ident: str) -> None:
     for volid in _volumes(call, guest) if guest is not None else ():
         name, _, rest = volid.partition(":")
         if not region.storages[name].shared:
-            region.storages[name].volumes.get(job["target"], {}).pop(rest, None)
+            index = volume_index(call.runtime.module_data, region.storages[name], job["target"])
+            if rest in index.volumes:
+                index.remove(rest)
 
 
 def index(call: PveCall) -> list[Row]:

@@ -57,3 +57,21 @@ def test_changes_and_removal() -> None:
         assert await sim.get(JOBS) == []
 
     run_session(body)
+
+
+def test_a_migration_uses_the_replica_and_turns_the_job() -> None:
+    async def body(sim: SimulatorSession) -> None:
+        await sim.vm(scsi0="tank:10")
+        await sim.post(JOBS, id="100-0", type="local", target="n2")
+        await sim.post("/nodes/n1/replication/100-0/schedule_now")
+        before = sim.clock.monotonic()
+        ended = await sim.run_task("POST", "/nodes/n1/qemu/100/migrate", target="n2")
+        assert ended.status == "OK"
+        assert sim.clock.monotonic() - before < 5  # nothing is copied again
+        assert (await sim.config(node="n2"))["scsi0"] == "tank:vm-100-disk-0,size=10G"
+        job = (await sim.get(JOBS))[0]
+        assert (job["source"], job["target"]) == ("n2", "n1")
+        rows = await sim.get("/nodes/n1/storage/tank/content")
+        assert [row["volid"] for row in rows] == ["tank:vm-100-disk-0"]
+
+    run_session(body)

@@ -5,6 +5,7 @@ Local volumes are copied with the migration bandwidth of the world file; shared 
 online migration takes the time to copy the memory.
 """
 
+from moxwell.lab.proxmox import replication
 from moxwell.lab.proxmox.config_schema import formats, vm
 from moxwell.lab.proxmox.config_schema.drives import Drive, write_drive
 from moxwell.lab.proxmox.errors import PveException, bad_params, die, param_error
@@ -229,7 +230,22 @@ class _Migration:
             wanted = pairs.get(name, default or name)
             if storage is None or (storage.shared and wanted == name):
                 continue
+            if wanted == name and await self._replicate(conf_drive):
+                continue
             await self._copy_volume(source_store, target_store, conf_drive, wanted)
+
+    async def _replicate(self, drive: Drive) -> bool:
+        """Bring the replica on the target up to date; the source becomes the replica."""
+        call, guest = self._call, self._guest
+        job = replication.find_job(call, guest, self._target)
+        if job is None or drive.slot not in replication.replicatable(call, guest):
+            return False
+        self._log(f"replicating disk images: {drive.file}")
+        if VolumeStore(call.runtime, self._target).find(drive.file) is None:
+            size = files.volume_store(call).get(drive.file).size
+            await self._work.sleep(size / call.region.pace.migration_bandwidth)
+        replication.synchronize(call, job, int(call.now()))
+        return True
 
     async def _copy_volume(
         self, source_store: VolumeStore, target_store: VolumeStore, drive: Drive, storage: str
