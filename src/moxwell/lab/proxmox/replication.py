@@ -11,7 +11,7 @@ from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.errors import die, param_error
 from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute
-from moxwell.lab.proxmox.route_permissions import anyone
+from moxwell.lab.proxmox.route_permissions import anyone, by_schema
 from moxwell.lab.proxmox.state import Row, SimGuest
 from moxwell.lab.proxmox.volumes.volume_index import volume_index
 from moxwell.lab.proxmox.volumes.volume_store import VolumeStore
@@ -52,11 +52,10 @@ def _check_replicate(call: PveCall) -> None:
     """PVE 9 asks for the right to replicate the guest."""
     if call.major >= 9:
         call.check(f"/vms/{str(call.params['id']).partition('-')[0]}", "VM.Replicate")
-    else:
-        call.check("/storage", "Datastore.Allocate")
 
 
 def create_job(call: PveCall) -> None:
+    _check_replicate(call)
     region, ident, target = call.region, call.params["id"], call.params["target"]
     number, _, sequence = ident.partition("-")
     guest = region.guests.get(int(number))
@@ -113,6 +112,7 @@ def replicatable(call: PveCall, guest: SimGuest) -> list[str]:
 
 
 def update_job(call: PveCall) -> None:
+    _check_replicate(call)
     jobs = call.region.replication
     if call.params.get("digest", digest_of(jobs)) != digest_of(jobs):
         raise die("detected modified configuration - file changed by other user? Try again.")
@@ -130,6 +130,7 @@ def update_job(call: PveCall) -> None:
 
 
 def delete_job(call: PveCall) -> None:
+    _check_replicate(call)
     if call.get("keep") and call.get("force"):
         raise param_error({"keep": "conflicts with parameter 'force'"})
     if call.get("force") and call.params["id"] not in call.region.replication:
@@ -211,19 +212,20 @@ def job_log(call: PveCall) -> list[Row]:
 
 
 def schedule_now(call: PveCall) -> None:
+    _check_replicate(call)
     synchronize(call, _find(call), int(call.now()))
 
 
 ROUTES = (
     ApiRoute("GET", "/cluster/replication", list_jobs, permission=anyone),
-    ApiRoute("POST", "/cluster/replication", create_job, permission=_check_replicate),
+    ApiRoute("POST", "/cluster/replication", create_job, permission=by_schema),
     ApiRoute("GET", "/cluster/replication/{id}", get_job, permission=anyone),
-    ApiRoute("PUT", "/cluster/replication/{id}", update_job, permission=_check_replicate),
+    ApiRoute("PUT", "/cluster/replication/{id}", update_job, permission=by_schema),
     ApiRoute(
         "DELETE",
         "/cluster/replication/{id}",
         delete_job,
-        permission=_check_replicate,
+        permission=by_schema,
     ),
     ApiRoute("GET", "/nodes/{node}/replication", node_jobs, permission=anyone),
     ApiRoute("GET", "/nodes/{node}/replication/{id}", index, permission=anyone),
@@ -238,6 +240,6 @@ ROUTES = (
         "POST",
         "/nodes/{node}/replication/{id}/schedule_now",
         schedule_now,
-        permission=_check_replicate,
+        permission=by_schema,
     ),
 )

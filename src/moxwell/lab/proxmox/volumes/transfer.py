@@ -10,9 +10,9 @@ import re
 from moxwell.lab.proxmox.errors import bad_params, die
 from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute
-from moxwell.lab.proxmox.route_permissions import perm
+from moxwell.lab.proxmox.route_permissions import by_schema, perm
 from moxwell.lab.proxmox.tasks import WorkerContext
-from moxwell.lab.proxmox.volumes import names
+from moxwell.lab.proxmox.volumes import access, names
 from moxwell.lab.proxmox.volumes.images import check_image, virtual_size
 from moxwell.lab.proxmox.volumes.volume_store import VolumeStore
 
@@ -98,6 +98,7 @@ def import_metadata(call: PveCall) -> None:
     """GET import-metadata: what an appliance contains; files of the simulator have none."""
     storage_name, volume = call.params["storage"], call.params["volume"]
     store = VolumeStore(call.runtime, call.node)
+    access.check_volume(call, store, f"{storage_name}:{volume}")
     storage = store.get_enabled(storage_name)
     rest = volume.removeprefix(f"{storage_name}:") if not names.has_path(storage) else volume
     parsed = names.parse_name(storage, rest)
@@ -119,8 +120,6 @@ ROUTES: tuple[ApiRoute, ...] = (
         "GET",
         f"{_PATH}/import-metadata",
         import_metadata,
-        permission=perm(
-            "/storage/{storage}", "Datastore.Audit", "Datastore.AllocateSpace", any_of=True
-        ),
+        permission=by_schema,
     ),
 )
