@@ -139,3 +139,18 @@ def test_a_bridge_is_read_when_the_configuration_of_lxc_is_written() -> None:
         assert ended.status == "bridge 'nosuch' does not exist"
 
     run_session(body, "9.2.11")
+
+
+def test_what_the_start_and_resume_of_a_container_refuse() -> None:
+    async def body(sim: SimulatorSession) -> None:
+        await container(sim, unprivileged="1")
+        root = (await sim.get(CONF))["rootfs"]
+        await sim.put(CONF, rootfs=f"{root},quota=1")
+        ended = await sim.run_task("POST", f"{CT}/status/start")
+        assert ended.status == "Quotas are not supported by unprivileged containers."
+        await sim.put(CONF, rootfs=root)
+        assert (await sim.run_task("POST", f"{CT}/status/start")).status == "OK"
+        answer = await sim.post(f"{CT}/status/resume")
+        assert (answer.status, answer.message) == (500, "CT 200 already running")
+
+    run_session(body)

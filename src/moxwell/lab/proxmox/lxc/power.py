@@ -102,21 +102,29 @@ def power_on(call: PveCall) -> str:
 async def _start(call: PveCall, guest: SimGuest, ctx: WorkerContext) -> None:
     if guest.template:
         raise die("you can't start a CT if it's a template")
-    if not call.get("skiplock"):
+    if not call.get("skiplock") and guest.lock != "mounted":
         vm_files.check_lock(guest)
+    mounts = [files.mount(key, guest.conf[key]) for key in guest.conf if files.is_mount(key)]
+    if guest.conf.get("unprivileged") and any(values.get("quota") == "1" for values in mounts):
+        raise die("Quotas are not supported by unprivileged containers.")
     _apply_pending(call, guest)
+    _check_bridges(call, guest)
     store = VolumeStore(call.runtime, call.node)
     for key in [k for k in guest.conf if files.is_mount(k)]:
         values = files.mount(key, guest.conf[key])
         if files.is_volume(values) and store.find(values["volume"]) is None:
             raise die(f"volume '{values['volume']}' does not exist")
-    for key in sorted(k for k in guest.conf if k.startswith("net") and k[3:].isdigit()):
-        bridge = ct.read(ct.NET, guest.conf[key]).get("bridge")
-        vnets = call.region.sdn.running.get("vnets", {})
-        if bridge and bridge not in call.host.bridges and bridge not in vnets:
-            raise die(f"bridge '{bridge}' does not exist")
     await ctx.sleep(call.region.pace.start)
     vm_start.mark_running(call.runtime, guest)
+
+
+def _check_bridges(call: PveCall, guest: SimGuest) -> None:
+    """The bridges, which PVE reads when it writes the configuration of LXC."""
+    vnets = call.region.sdn.running.get("vnets", {})
+    for key in sorted(k for k in guest.conf if k.startswith("net") and k[3:].isdigit()):
+        bridge = ct.read(ct.NET, guest.conf[key]).get("bridge")
+        if bridge and bridge not in call.host.bridges and bridge not in vnets:
+            raise die(f"bridge '{bridge}' does not exist")
 
 
 def start_now(call: PveCall, guest: SimGuest) -> None:
@@ -165,6 +173,9 @@ def suspend(call: PveCall) -> str:
 
 def resume(call: PveCall) -> str:
     """POST resume: fails in its task, as there is no checkpoint."""
+    guest = call.find_guest(call.params["vmid"], "lxc")
+    if guest is not None and guest.running:
+        raise die(f"CT {guest.vmid} already running")
     return _checkpoint(call, "vzresume", "-r --foreground")
 
 
@@ -172,6 +183,8 @@ def _checkpoint(call: PveCall, kind: str, option: str) -> str:
     vmid = call.params["vmid"]
 
     async def worker(ctx: WorkerContext) -> None:
+        if kind == "vzsuspend":
+            vm_files.check_lock(call.get_guest(vmid, "lxc"))
         command = f"lxc-checkpoint -n {vmid} {option} -D /var/lib/vz/dump"
         raise die(f"command '{command}' failed: exit code 1")
 
