@@ -11,6 +11,7 @@ from moxwell.lab.proxmox.lxc import conf as files
 from moxwell.lab.proxmox.lxc import update
 from moxwell.lab.proxmox.qemu import conf as vm_files
 from moxwell.lab.proxmox.qemu import start as vm_start
+from moxwell.lab.proxmox.qemu.hotplug import has_bridge
 from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.state import Row, SimGuest
 from moxwell.lab.proxmox.tasks import WorkerContext
@@ -120,10 +121,9 @@ async def _start(call: PveCall, guest: SimGuest, ctx: WorkerContext) -> None:
 
 def _check_bridges(call: PveCall, guest: SimGuest) -> None:
     """The bridges, which PVE reads when it writes the configuration of LXC."""
-    vnets = call.region.sdn.running.get("vnets", {})
     for key in sorted(k for k in guest.conf if k.startswith("net") and k[3:].isdigit()):
         bridge = ct.read(ct.NET, guest.conf[key]).get("bridge")
-        if bridge and bridge not in call.host.bridges and bridge not in vnets:
+        if bridge and not has_bridge(call, bridge):
             raise die(f"bridge '{bridge}' does not exist")
 
 

@@ -37,13 +37,18 @@ def check_machine(text: str, major: int) -> None:
         raise die("cannot set aw-bits if no vIOMMU is configured")
 
 
+def versioned(family: str, major: int) -> str:
+    """The newest machine of a family (i440fx or q35) that a version of PVE has."""
+    return f"pc-{family}-{_VERSIONS[min(max(major, 8), 9)]}"
+
+
 def pinned(text: Value | None, ostype: Value | None, major: int) -> str | None:
     """The machine to store: with a version for Windows; None if there is nothing to store."""
     values = devices.read(devices.MACHINE, "" if text is None else text)
     kind = values.get("type", "pc")
     if kind in ("pc", "q35") and str(ostype) in _WINDOWS:
         family = "i440fx" if kind == "pc" else kind
-        values["type"] = f"pc-{family}-{_VERSIONS[min(max(major, 8), 9)]}"
+        values["type"] = versioned(family, major)
     written = write(devices.MACHINE, values)
     check_machine(written, major)
     return written or None

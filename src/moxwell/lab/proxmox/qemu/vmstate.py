@@ -3,6 +3,7 @@
 from moxwell.lab.proxmox.config_schema import devices, vm
 from moxwell.lab.proxmox.errors import die
 from moxwell.lab.proxmox.qemu import conf as files
+from moxwell.lab.proxmox.qemu import machine
 from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.state import Conf, SimGuest
 from moxwell.lab.proxmox.tasks import WorkerContext
@@ -56,7 +57,7 @@ def running_options(call: PveCall, guest: SimGuest) -> Conf:
     cards = [name for name, net in files.nets(guest.conf) if net.get("model") == "virtio"]
     kind = devices.read(devices.CPU[min(call.major, 9)], guest.conf.get("cpu", "")).get("cputype")
     found: Conf = {
-        "runningmachine": f"pc-i440fx-{'9.2' if call.major < 9 else '10.1'}+pve0",
+        "runningmachine": machine.versioned("i440fx", call.major),
         "runningcpu": f"{kind or 'kvm64'},enforce,+kvm_pv_eoi,+kvm_pv_unhalt",
     }
     if call.major >= 9 and cards:
