@@ -28,7 +28,9 @@ _OWN = frozenset(
 )
 
 
-_INTERNAL = frozenset({"meta", "parent", "runningcpu", "runningmachine", "snaptime", "vmstate"})
+_INTERNAL = frozenset(
+    words("meta parent runningcpu runningmachine running-nets-host-mtu snaptime vmstate")
+)
 
 
 class ConfigUpdate:
