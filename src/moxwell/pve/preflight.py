@@ -97,7 +97,9 @@ NEEDS: tuple[Need, ...] = (
         "VM.Allocate", "VM.Migrate", "VM.Config.Disk", "VM.Config.Options",
     ),
     *_needs("volume-replicas", "/vms", "replicate volumes", "VM.Replicate", majors=(9,)),
-    *_needs("volume-replicas", "/storage", "replicate volumes", "Datastore.Allocate"),
+    *_needs(
+        "volume-replicas", "/storage", "replicate volumes", "Datastore.Allocate", majors=(8,)
+    ),
     *_needs("volume-foreign-tasks", "/", "see what others do to guests at once", "Sys.Audit"),
     *_needs("templates", "/nodes", "fetch images", "Sys.AccessNetwork"),
     *_needs(

@@ -188,6 +188,8 @@ def delete(call: PveCall, kind: str = "qemu") -> str:
 
 def _delete(call: PveCall, guest: SimGuest, snap: SimSnapshot, *, force: bool) -> None:
     store = files.volume_store(call)
+    for _, volid in volumes_of(snap.conf):
+        store.release(volid, snap.name)
     guest.conf["lock"], snap.state = "snapshot-delete", "delete"
     for _, volid in volumes_of(snap.conf):
         _release(store, volid, snap.name, force=force)
