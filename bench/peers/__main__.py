@@ -2,8 +2,8 @@
 ``python -m peers [--machines N] [--nodes N] [--volumes N] [scenario …]``: compare with peers.
 
 Builds the peers if they are missing and runs each scenario with the peer and with Moxwell, one
-after the other. Exits with 1 if the simulator answers a request with 501 that Proxmox VE has, or if
-Moxwell leaves something behind. Without a module registry nothing is run, and a message says so.
+after the other. Exits with 1 if the simulator answers a request with 501, or if Moxwell leaves
+something behind. Without a module registry nothing is run, and a message says so.
 """
 
 import argparse
@@ -59,10 +59,10 @@ def main() -> int:
     print(f"\n{machine()}\n\n{text}")
     if given.to is not None:
         given.to.write_text(text)
-    return 1 if any(_is_bad(run) for run in runs) else 0
+    return 1 if any(is_bad(run) for run in runs) else 0
 
 
-def _is_bad(run: Run) -> bool:
+def is_bad(run: Run) -> bool:
     return bool(run.unimplemented or (run.program == "moxwell" and run.leftovers))
 
 

@@ -8,6 +8,7 @@ register at once; later their guests are destroyed and the nodes become NotReady
 import json
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +131,14 @@ def _register(plane: ControlPlane, n: int) -> None:
 
 
 def _ready(status: str) -> dict[str, str]:
-    return {"type": "Ready", "status": status, "reason": "Kubelet", "message": ""}
+    now = f"{datetime.now(UTC):%FT%TZ}"
+    return {
+        "type": "Ready",
+        "status": status,
+        "reason": "Kubelet",
+        "message": "",
+        "lastTransitionTime": now,
+    }
 
 
 def _nodes(plane: ControlPlane) -> list[dict[str, Any]]:

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 
 from envtest.process import Process
 from moxwell.clock import Clock
-from moxwell.lab.proxmox import schema_routes
 from moxwell.lab.proxmox.engine import Engine
 from moxwell.lab.proxmox.guest import GuestOs
 from moxwell.lab.proxmox.message import SimRequest, SimResponse
@@ -29,9 +28,7 @@ class RecordingEngine(Engine):
 
     async def handle(self, region: str, request: SimRequest) -> SimResponse:
         answer = await super().handle(region, request)
-        table = schema_routes.route_table(self.runtimes[region].region.major)
-        exists = table.find(request.method, list(request.path)) is not None
-        self.exchanges.append(Exchange(request.method, request.uri, answer.status, exists))
+        self.exchanges.append(Exchange(request.method, request.uri, answer.status))
         return answer
 
 

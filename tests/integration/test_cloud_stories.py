@@ -40,6 +40,25 @@ def test_the_node_of_a_deleted_guest_is_deleted(provider: str) -> None:
     story(tell)
 
 
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_node_is_deleted_soon_after_its_guest(stopped: bool) -> None:
+    """The list of an idle region is read every 30 s; a node that stops reporting reads it now."""
+
+    async def tell() -> None:
+        async with joined() as w:
+            await w.stage.clock.sleep(HOUR)  # idle
+            if stopped:
+                w.stage.mischief("stop-guest", vmid=100)
+                await w.stage.clock.sleep(60)
+            w.stage.mischief("delete-guest", vmid=100)
+            await w.set_ready("ours", False)
+            began = w.stage.clock.monotonic()
+            await w.until(w.gone)
+            assert w.stage.clock.monotonic() - began < 10
+
+    story(tell)
+
+
 def test_a_uuid_that_is_not_listed_deletes_no_node() -> None:
     async def tell() -> None:
         async with world() as w:
@@ -60,10 +79,15 @@ def test_a_changed_smbios_uuid_deletes_no_node() -> None:
     story(tell)
 
 
-def test_a_guest_restored_under_another_vmid_keeps_its_node() -> None:
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_guest_restored_under_another_vmid_keeps_its_node(stopped: bool) -> None:
     async def tell() -> None:
         async with joined() as w:
-            w.rewrite(200, name="ours", smbios1=str(w.stage.conf(100)["smbios1"]))
+            await w.stage.clock.sleep(HOUR)  # idle
+            if stopped:
+                w.stage.mischief("stop-guest", vmid=100)
+                await w.stage.clock.sleep(60)
+            w.add_guest(300, "ours", w.uuid())
             w.stage.mischief("delete-guest", vmid=100)
             await w.set_ready("ours", False)
             await w.stays(w.exists, HOUR)
@@ -151,9 +175,10 @@ def test_a_new_node_costs_one_configuration() -> None:
     story(tell)
 
 
-def test_nodes_that_join_together_read_the_ha_groups_once() -> None:
+@pytest.mark.parametrize(("version", "read"), [("8.4.21", "resources"), ("9.2.11", "rules")])
+def test_nodes_that_join_together_read_the_ha_groups_once(version: str, read: str) -> None:
     async def tell() -> None:
-        async with world() as w:
+        async with world(version) as w:
             names = [f"n{n}" for n in range(4)]
             for n, name in enumerate(names):
                 w.add_guest(300 + n, name, f"10000000-0000-4000-8000-{n:012d}")
@@ -164,9 +189,8 @@ def test_nodes_that_join_together_read_the_ha_groups_once() -> None:
                 await w.join(name, 300 + n)
             for name in names:
                 await w.until(partial(w.initialized, name))
-            asked = Counter(path for _, path in w.stage.transport.sent)
-            assert asked["/cluster/ha/rules"] == 1
-            assert asked["/cluster/ha/resources"] == 1
+            asked = [path for _, path in w.stage.transport.sent if "/ha/" in path]
+            assert asked == [f"/cluster/ha/{read}"]
 
     story(tell)
 

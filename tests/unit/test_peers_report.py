@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from peers.__main__ import is_bad
 from peers.figures import Exchange, Phase, Run, cpu_seconds, peak_mib
 from peers.report import report
 
@@ -35,10 +36,12 @@ def test_a_row_counts_requests_writes_and_errors() -> None:
     assert "left behind: nothing" in text
 
 
-@pytest.mark.parametrize("exists", [True, False])
-def test_only_methods_of_the_simulated_version_can_be_missing(exists: bool) -> None:
-    run = run_of(Exchange("GET", "/cluster/ha/rules", 501, exists))
-    assert run.unimplemented == (("GET /cluster/ha/rules",) if exists else ())
+def test_an_answer_501_is_named_and_fails() -> None:
+    run = run_of(CONFIG, Exchange("GET", "/cluster/ha/rules", 501))
+    assert run.unimplemented == ("GET /cluster/ha/rules",)
+    assert "answered with 501: GET /cluster/ha/rules" in report([run])
+    assert is_bad(run)
+    assert not is_bad(run_of(CONFIG))
 
 
 def test_leftovers_and_repeated_calls_are_named() -> None:

@@ -29,6 +29,8 @@ from moxwell.pve.endpoints.snapshots import SnapshotsReader, SnapshotsWriter
 from moxwell.pve.endpoints.storage import StorageReader, StorageWriter
 from moxwell.pve.transport import Transport
 
+HA_RULES_MAJOR = 9
+
 
 class PveReader:
     """Reads one region."""
@@ -44,6 +46,10 @@ class PveReader:
     async def version(self) -> PveVersion:
         """Return the release of the API server; the cheapest request there is."""
         return await self.cluster.version()
+
+    async def has_ha_rules(self) -> bool:
+        """Return whether HA has rules, as from Proxmox VE 9 on; before, it has groups."""
+        return (await self.version()).major >= HA_RULES_MAJOR
 
     async def close(self) -> None:
         await self._transport.close()

@@ -61,6 +61,7 @@ class Inventory:
         self._free: dict[int, float] = {}  # VMIDs that Proxmox called unused, with the time
         self._listeners: list[Listener] = []
         self._busy_until = 0.0
+        self._polled_at = 0.0  # when the request of the last list was sent
         self._wake = asyncio.Event()
         self._first = asyncio.Event()
         self.health = InventoryHealth(pve.region, False, 0.0, "not looked at yet")
@@ -163,6 +164,12 @@ class Inventory:
         self._busy_until = max(self._busy_until, self._clock.monotonic() + seconds)
         self._wake.set()
 
+    def expect_change(self, seconds_ago: float) -> None:
+        """Poll soon if the list may be older than something that happened so long ago."""
+        happened = self._clock.monotonic() - seconds_ago
+        if happened > self._polled_at - STALE_SECONDS:
+            self.poll_frequently(BUSY_SECONDS)
+
     def learn(self, vmid: int, **fields: Any) -> None:
         """Add facts about a guest, from its own host or from a step."""
         known = self._known.get(vmid)
@@ -210,7 +217,7 @@ class Inventory:
         except MoxwellError as error:
             self.failed(str(error), error.reason)
             return
-        self._listed = view_of(rows)
+        self._listed, self._polled_at = view_of(rows), polled_at
         self._expire(polled_at)
         self._publish()
         self._first.set()

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from moxwell.api.core.nodes import Node
@@ -87,11 +88,11 @@ class CloudEnvironment:
         node = {"apiVersion": "v1", "kind": "Node", "metadata": meta}
         await self.kube.create(node | {"spec": {"taints": [taint]} | spec}, Node.resource)
         info = {"systemUUID": uuid or self.uuid(vmid)}
-        status = {"nodeInfo": info, "conditions": [condition(ready)]}
+        status = {"nodeInfo": info, "conditions": [condition(ready, self.stage.clock.now())]}
         await self.kube.merge(Node.resource, name, {"status": status}, subresource="status")
 
     async def set_ready(self, name: str, ready: bool) -> None:
-        change = {"status": {"conditions": [condition(ready)]}}
+        change = {"status": {"conditions": [condition(ready, self.stage.clock.now())]}}
         await self.kube.merge(Node.resource, name, change, subresource="status")
 
     async def node(self, name: str = "ours") -> Node:
@@ -112,8 +113,8 @@ class CloudEnvironment:
         return any(text in f"{e.get('reason')} {e.get('note')}" for e in rows)
 
 
-def condition(ready: bool) -> dict[str, str]:
-    return {"type": "Ready", "status": str(ready), "lastTransitionTime": "2026-01-01T00:00:00Z"}
+def condition(ready: bool, at: datetime) -> dict[str, str]:
+    return {"type": "Ready", "status": str(ready), "lastTransitionTime": f"{at:%FT%TZ}"}
 
 
 @dataclass

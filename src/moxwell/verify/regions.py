@@ -41,7 +41,7 @@ async def _observe(
     images, isos, unlisted = await _volumes(region)
     hosts = [h.name for h in view.hosts.values() if h.online]
     groups = await optional.read("firewall groups", pve.firewall.groups()) or ()
-    rules = await optional.read("HA entries", _or_none(pve.ha.rules()))
+    has_rules = await pve.has_ha_rules()
     current = await _each(guests, lambda g: _current(region, g))
     return ObservedRegion(
         region.name,
@@ -53,7 +53,7 @@ async def _observe(
         ),
         security_groups={g.group: g.comment for g in groups},
         ha=await optional.read("HA entries", pve.ha.resources()) or (),
-        rules=rules or (),
+        rules=(await optional.read("HA entries", pve.ha.rules()) or ()) if has_rules else (),
         images=images,
         isos=isos,
         unlisted=unlisted,

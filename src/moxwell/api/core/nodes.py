@@ -82,6 +82,10 @@ class NodeStatus(Value, frozen=True, kw_only=True):
         """Report whether the condition is True."""
         return any(c.type == type_ and c.status == "True" for c in self.conditions)
 
+    def changed_at(self, type_: str) -> datetime | None:
+        """When the condition became what it is; None if it is missing or does not say."""
+        return next((c.last_transition_time for c in self.conditions if c.type == type_), None)
+
 
 @kind(group="", version="v1", plural="nodes", scope="Cluster", status=True, builtin=True)
 class Node(Object, frozen=True, kw_only=True):

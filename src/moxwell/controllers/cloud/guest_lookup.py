@@ -10,6 +10,7 @@ guest whose configuration was not read yet.
 
 import re
 from dataclasses import dataclass, replace
+from datetime import datetime
 from uuid import UUID
 
 from moxwell.api.core.nodes import Node
@@ -17,11 +18,13 @@ from moxwell.clock import Clock
 from moxwell.controllers.cloud.guest_facts import GuestFacts, GuestFactsReader
 from moxwell.controllers.cloud.identity import INSTANCE_ID, PVE, REGION
 from moxwell.errors import MoxwellError
-from moxwell.pve.model import ObservedGuest
+from moxwell.pve.errors import GuestMissing
+from moxwell.pve.model import InventoryChange, InventoryEvent, ObservedGuest
 from moxwell.pve.regions import Region, Regions
 
 _ID = re.compile(r"^proxmox://([^/]+)/(\d+)$")
 _UUID = re.compile(r"^proxmox://([0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12})$")
+NEW_SECONDS = 12.0  # how long the list may show another name of a new guest
 HIDDEN_SECONDS = 60.0  # between checks of a guest that exists but is not listed
 
 
@@ -74,7 +77,8 @@ class GuestLookup:
         self._regions, self._clock = regions, clock
         self._reader = GuestFactsReader()
         self._hidden: dict[tuple[str, int], float] = {}  # when each was last confirmed to exist
-        self.close = regions.subscribe(self._reader.inventory_changed)  # ends the subscription
+        self._new: dict[tuple[str, int], float] = {}  # when each guest was listed first
+        self.close = regions.subscribe(self._inventory_changed)  # ends the subscription
 
     async def find(self, node: Node) -> LookupResult:
         """The guest of a node, or why it is not found."""
@@ -91,11 +95,25 @@ class GuestLookup:
         except MoxwellError as error:
             return GuestUnknown(str(error))
 
-    async def confirm(self, found: GuestFound) -> LookupResult:
+    def _inventory_changed(self, event: InventoryEvent) -> None:
+        self._reader.inventory_changed(event)
+        if isinstance(event, InventoryChange) and isinstance(event.after, ObservedGuest):
+            if event.before is None and self._is_synced(event.region):
+                now = self._clock.monotonic()
+                self._new = {k: at for k, at in self._new.items() if now - at < NEW_SECONDS}
+                self._new[event.region, event.after.vmid] = now
+
+    def _is_synced(self, name: str) -> bool:
+        region = self._regions.find(name)
+        return region is not None and region.inventory.synced
+
+    async def confirm(self, node: Node, found: GuestFound) -> LookupResult:
         """The same guest with its status from its own host; the inventory may be one poll old."""
         guest, inventory = found.guest, found.region.inventory
         try:
             status = (await found.region.reader.qemu.status(guest.host, guest.vmid)).status
+        except GuestMissing:
+            return await self._missing(node, found.region, guest.vmid, found.facts.uuid)
         except MoxwellError as error:
             return GuestUnknown(str(error))
         if status != guest.status:
@@ -106,6 +124,11 @@ class GuestLookup:
         """Poll the regions soon, because a new guest is expected."""
         for region in self._regions.values():
             region.inventory.poll_frequently(5.0)
+
+    def expect_change(self, region: Region, at: datetime | None) -> None:
+        """Poll a region soon if its list may be older than what happened to a node."""
+        if at is not None:
+            region.inventory.expect_change((self._clock.now() - at).total_seconds())
 
     async def _by_id(self, node: Node, name: str, vmid: int, uuid: str) -> LookupResult:
         region = self._regions.find(name)
@@ -145,7 +168,7 @@ class GuestLookup:
         if key not in self._hidden or now - self._hidden[key] >= pause:
             if await region.inventory.is_gone(vmid):
                 self._hidden.pop(key, None)
-                moved = await self._by_name(node.name, uuid) if uuid else None
+                moved = await self._by_name(node.name, uuid, new=True) if uuid else None
                 return moved or GuestGone(f"guest {vmid} of region {region.name}")
             self._hidden[key] = now
         return GuestUnknown(
@@ -153,14 +176,24 @@ class GuestLookup:
             "either it is new, or the token has no VM.Audit on it"
         )
 
-    async def _by_name(self, name: str, uuid: str) -> GuestFound | None:
-        """A guest of that name and UUID under another VMID, perhaps in another region."""
+    async def _by_name(self, name: str, uuid: str, *, new: bool = False) -> GuestFound | None:
+        """
+        A guest of that name and UUID under another VMID, perhaps in another region.
+
+        With ``new`` also guests whose name may not be listed yet.
+        """
         for region in self._regions.values():
-            for guest in _called(region, name):
+            for guest in (*_called(region, name), *(self._new_guests(region) if new else ())):
                 facts = await self._reader.read(region, guest)
                 if facts is not None and facts.uuid in _spellings(uuid):
                     return GuestFound(region, guest, facts)
         return None
+
+    def _new_guests(self, region: Region) -> list[ObservedGuest]:
+        """Guests that are listed since a few seconds, perhaps without their name."""
+        now = self._clock.monotonic()
+        new = [v for (r, v), at in self._new.items() if r == region.name and now - at < NEW_SECONDS]
+        return [guest for vmid in new if (guest := region.inventory.find(vmid)) is not None]
 
     async def _by_uuid(self, uuid: str, *, certain: bool) -> LookupResult:
         """Search a UUID; ``certain``: it belongs to a guest of a configured region."""

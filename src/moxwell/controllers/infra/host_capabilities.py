@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from moxwell.clock import Clock
 from moxwell.errors import Retryable, Terminal
-from moxwell.pve import errors, property_strings
+from moxwell.pve import property_strings
 from moxwell.pve.regions import Region
 
 KEEP_SECONDS, KEEP_UNKNOWN_SECONDS = 600.0, 60.0
@@ -129,14 +129,14 @@ async def _firewall_groups(region: Region) -> Names:
 
 
 async def _ha_groups(region: Region) -> Names:
-    try:
-        rules = await region.reader.ha.rules()
-    except errors.NotSupported:  # before 9
-        groups = await _or_none(region.reader.ha.groups())
-        return None if groups is None else frozenset(group.group for group in groups)
-    except (Retryable, Terminal):
+    has_rules = await _or_none(region.reader.has_ha_rules())
+    if has_rules is None:
         return None
-    return frozenset(rule.rule for rule in rules)
+    if has_rules:
+        rules = await _or_none(region.reader.ha.rules())
+        return None if rules is None else frozenset(rule.rule for rule in rules)
+    groups = await _or_none(region.reader.ha.groups())
+    return None if groups is None else frozenset(group.group for group in groups)
 
 
 async def _mappings(region: Region) -> dict[str, frozenset[str]] | None:

@@ -10,7 +10,9 @@ async def see_guest(node: Node, lookup: GuestLookup) -> ObservedNodeGuest:
     if node.status.is_true("Ready"):
         return ObservedNodeGuest()
     result = await lookup.find(node)
+    if isinstance(result, GuestFound):
+        lookup.expect_change(result.region, node.status.changed_at("Ready"))
     stopped = isinstance(result, GuestFound) and result.guest.status == "stopped"
     if isinstance(result, GuestFound) and stopped and not has_shutdown_taint(node):
-        result = await lookup.confirm(result)
+        result = await lookup.confirm(node, result)
     return ObservedNodeGuest(result)

@@ -132,13 +132,9 @@ class CloudNodeObserver:
 
 
 async def _read_groups(region: Region) -> HaGroups:
-    try:
+    if await region.reader.has_ha_rules():
         rules = await region.reader.ha.rules(type="node-affinity")
         return _by_resource([(r.rule, sid) for r in rules for sid in r.sids])
-    except Denied:
-        raise
-    except Terminal:
-        pass  # Proxmox VE 8 has groups instead of rules
     resources = await region.reader.ha.resources()
     return _by_resource([(r.group, r.sid) for r in resources if r.group])
 
