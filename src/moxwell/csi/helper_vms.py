@@ -79,8 +79,16 @@ class HelperVM:
         """The value of the line ``csi-KEY=…`` in the description."""
         return description_field(self.config.description, key)
 
+    @property
+    def is_copy(self) -> bool:
+        """Whether it was cloned by hand; descriptions of earlier versions name no VMID."""
+        return self.field("vmid") not in ("", str(self.vmid))
+
     def ref(self, region: Region) -> HelperVMRef:
         """The target of a step; raises Foreign for a guest that is not a helper VM."""
+        if self.is_copy:
+            origin = self.field("vmid")
+            raise ownership.Foreign(f"guest {self.vmid} is a copy of helper VM {origin}")
         if is_helper_vm(self.config.tags):
             proof = "helper VM tag"
         elif ownership.owner_in_description(self.config.description) is not None:
@@ -154,7 +162,7 @@ class HelperVMs:
         """The helper VM with an owner mark, found by tag and verified by its description."""
         for guest in region.inventory.find_by_owner(mark.key):
             found = await self.read(region, guest.vmid)
-            if found is not None and ownership.is_ours(found.config, mark):
+            if found is not None and ownership.is_ours(found.config, mark) and not found.is_copy:
                 return found
         return None
 
@@ -212,19 +220,19 @@ class HelperVMs:
             )
         mark = self.mark_of(volume)
         host = volume.host or near or any_host(region, volume.storage)
+        description = mark.describe(
+            f"csi-tenant={tenant}\ncsi-volume={volume}\n"
+            f"Makes snapshots and clones of volume {volume} possible; never started."
+        )
         config: dict[str, str | int] = {
             "name": guest_name(f"csi-reference-{volume.name}"),
-            "description": mark.describe(
-                f"csi-tenant={tenant}\ncsi-volume={volume}\n"
-                f"Makes snapshots and clones of volume {volume} possible; never started."
-            ),
             "tags": mark.tags((HELPER_VM_TAG, REFERENCE_TAG)),
             "protection": 1,
             SLOT: f"{volume.volid},backup=0,replicate=0",
         }
 
         def step(vm: HelperVMRef) -> HelperVMStep:
-            return steps.CreateHelperVM(vm=vm, config=config)
+            return steps.CreateHelperVM(vm=vm, description=description, config=config)
 
         created = await self.create(region, HelperVMRequest(mark, host, REFERENCE_TAG, 0, step))
         await self.finish(mark)

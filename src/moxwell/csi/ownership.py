@@ -237,7 +237,7 @@ class VolumeOwnership:
 
     async def owns_vm(self, region: Region, vm: HelperVM) -> bool:
         """Return whether a helper VM belongs to this driver and tenant."""
-        if not is_helper_vm(vm.config.tags):
+        if not is_helper_vm(vm.config.tags) or vm.is_copy:
             return False
         tenant = vm.field(TENANT_FIELD)
         if tenant:

@@ -102,18 +102,18 @@ async def _ensure_vm(driver: Driver, region: Region, host: str, name: str, mark:
     if found is not None:
         await driver.ownership.refuse_vm(region, found)
     if found is None:
+        description = mark.describe(
+            f"csi-tenant={await driver.ownership.key()}\n"
+            f"Owns the disk of a replicated Kubernetes volume; never started.\ncsi-name={name}"
+        )
         config: dict[str, str | int] = {
             "name": guest_name(f"csi-{name}"),
-            "description": mark.describe(
-                f"csi-tenant={await driver.ownership.key()}\n"
-                f"Owns the disk of a replicated Kubernetes volume; never started.\ncsi-name={name}"
-            ),
             "tags": mark.tags((HELPER_VM_TAG, REPLICA_TAG)),
             "protection": 1,
         }
 
         def step(vm: HelperVMRef) -> HelperVMStep:
-            return steps.CreateHelperVM(vm=vm, config=config)
+            return steps.CreateHelperVM(vm=vm, description=description, config=config)
 
         request = HelperVMRequest(mark, host, REPLICA_TAG, 0, step)
         found = await driver.helper_vms.create(region, request)

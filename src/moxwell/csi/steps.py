@@ -204,13 +204,23 @@ class HelperVMStep(Step, frozen=True, kw_only=True):
         return Owned(self.vm.proof, vmids=(self.vm.vmid,))
 
 
+def named_description(vmid: int, text: str) -> str:
+    """A description that names the VMID, so that a clone made by hand is known as such."""
+    return f"csi-vmid={vmid}\n{text}"
+
+
 class CreateHelperVM(HelperVMStep, frozen=True, kw_only=True):
     """Create a stopped guest; raises Exists if the VMID is in use."""
 
+    description: str
     config: Mapping[str, str | int]
 
     async def perform(self, pve: PveWriter) -> Upid | None:
-        return await pve.qemu.create(self.vm.host, self.vm.vmid, self.config)
+        config = {
+            **self.config,
+            "description": named_description(self.vm.vmid, self.description),
+        }
+        return await pve.qemu.create(self.vm.host, self.vm.vmid, config)
 
 
 class CloneHelperVM(HelperVMStep, frozen=True, kw_only=True):
@@ -230,7 +240,7 @@ class CloneHelperVM(HelperVMStep, frozen=True, kw_only=True):
             self.source,
             self.vm.vmid,
             name=self.name,
-            description=self.description,
+            description=named_description(self.vm.vmid, self.description),
             full=self.full,
             storage=self.storage or None,
             format=self.format or None,

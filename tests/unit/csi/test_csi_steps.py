@@ -60,7 +60,7 @@ STEPS: dict[str, Step] = {
     "update": steps.UpdateDisks(changes={"scsi1": "a:b"}, delete=("scsi2",), digest="d", **NODE),
     "revert": steps.RevertDisks(slots=("scsi1",), **NODE),
     "expand": steps.ExpandDisk(slot="scsi1", size_mib=2048, **NODE),
-    "create": steps.CreateHelperVM(vm=VM, config={"protection": 1}),
+    "create": steps.CreateHelperVM(vm=VM, description="", config={"protection": 1}),
     "clone": steps.CloneHelperVM(vm=VM, source=10_001, name="n", description="", full=True),
     "configure": steps.ConfigureHelperVM(vm=VM, changes={"tags": "a"}, digest="d"),
     "migrate": steps.MigrateHelperVM(vm=VM, target="h1"),
