@@ -60,6 +60,7 @@ class Terminal(MoxwellError):
     """The same request fails until something changes."""
 
     reason = "Terminal"
+    retry_seconds: ClassVar[float | None] = None  # None: the interval of the program
 
 
 class Invalid(Terminal):

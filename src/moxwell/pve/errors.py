@@ -178,6 +178,7 @@ class PermissionDenied(PveError, Denied):
     """These credentials lack a privilege; the message names it."""
 
     reason = "PermissionDenied"
+    retry_seconds = 60.0  # a corrected role causes no event
 
 
 class Protected(PveError, Denied):
@@ -261,7 +262,7 @@ TABLE: tuple[ErrorPattern, ...] = _rows(
         ((), r"(VM|CT) is locked|can't lock file|cfs-lock .* error|got lock timeout"
              r"|unable to acquire .* lock|got lock request timeout", Locked),
         ((), r"protection mode enabled|cannot remove protected volume", Protected),
-        ((), r"only root can", PermissionDenied),
+        ((), r"permission check failed|only root can", PermissionDenied),
         ((), r"used in HA resources and purge", InUse),
         ((), r"still in use|\bnot empty|is used by|if subnets exists", InUse),
         ((), r"no space left|not enough (free )?space|out of (disk )?space|insufficient free space"

@@ -26,13 +26,14 @@ class Failure:
     retry: Retry
     broken: bool = False  # a broken invariant in our code
     quiet: bool = False  # reported only when it repeats
-    retry_seconds: float | None = None  # None: exponential backoff
+    retry_seconds: float | None = None  # None: as the worker decides
 
 
 def explain(error: BaseException) -> Failure:
     """The consequences of an error."""
     if isinstance(error, Terminal):
-        return Failure("False", error.reason, str(error), "change")
+        seconds = error.retry_seconds
+        return Failure("False", error.reason, str(error), "change", retry_seconds=seconds)
     if isinstance(error, Conflict):
         return Failure("False", error.reason, str(error), "soon", quiet=True)
     if isinstance(error, Unreachable):

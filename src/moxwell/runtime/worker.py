@@ -328,7 +328,7 @@ class Worker:
         self._log(failure, error, ordinary=ordinary)
         if failure.retry == "change":
             self.queue.forget(item.key)
-            seconds = self._jittered(self._times.terminal_seconds)
+            seconds = self._jittered(failure.retry_seconds or self._times.terminal_seconds)
             self.queue.add_after(item.key, seconds, shard=item.shard, priority=LOW)
         elif failure.retry_seconds is not None:
             self.queue.add_after(item.key, failure.retry_seconds, shard=item.shard)

@@ -43,6 +43,7 @@ CASES: list[tuple[int, str, type[e.PveError]]] = [
     (500, "cfs-lock 'storage-x' error: got lock request timeout", e.Locked),
     (500, "can't remove VM 9 - protection mode enabled", e.Protected),
     (500, "only root can set 'args' config", e.PermissionDenied),
+    (e.TASK, "Permission check failed (/vms/100, VM.Config.CDROM)", e.PermissionDenied),
     (500, "unable to remove VM 9 - used in HA resources and purge parameter not set.", e.InUse),
     (0, "base volume 'a:base-9-disk-0' is still in use by linked cloned", e.InUse),
     (500, "delete pool failed: pool 'p' is not empty (contains VM 9)", e.InUse),

@@ -15,6 +15,7 @@ from moxwell.api.requests import Request
 from moxwell.errors import Busy, Conflict, Denied, Unreachable
 from moxwell.kube.client import Kube
 from moxwell.kube.reader import Reader
+from moxwell.pve.errors import PermissionDenied
 from moxwell.runtime.key import Key
 from moxwell.runtime.manager import Runtime, assemble
 from moxwell.runtime.move import Done
@@ -207,6 +208,20 @@ def test_a_terminal_error_waits_for_a_change() -> None:
             await Kube(fake).merge(THINGS, "one", {"spec": {"size": 1}}, "ns")
             await asyncio.sleep(1)
             assert len(growing.passes) == 2
+
+    run_virtual(story())
+
+
+def test_a_denied_privilege_is_tried_again_every_minute() -> None:
+    async def story() -> None:
+        fake = FakeKube(LoopClock())
+        growing = Growing(errors=[PermissionDenied("no"), PermissionDenied("no")])
+        async with running(make(fake, growing)):
+            await Kube(fake).create(thing("one", size=0), THINGS)
+            await asyncio.sleep(59)
+            assert len(growing.passes) == 1
+            await asyncio.sleep(75)
+            assert ready(await see(fake, "one")) == ("True", "Grown")
 
     run_virtual(story())
 

@@ -47,7 +47,7 @@ class HostCapabilityCache:
             stale = [h for h in hosts if self._expired(known.bridges.get(h, (0.0, None))[0])]
             found = await asyncio.gather(*(_bridges(region, host) for host in stale))
             for host, names in zip(stale, found, strict=True):
-                known.bridges[host] = (self._expiry(names is not None), names)
+                known.bridges[host] = (self._expiry(bool(names)), names)  # none: no privilege
         return {host: names for host, (_, names) in known.bridges.items()}
 
     async def mappings(self, region: Region) -> Mapping[str, frozenset[str]] | None:

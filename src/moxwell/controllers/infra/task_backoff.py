@@ -9,6 +9,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from moxwell.clock import Clock
+from moxwell.errors import Terminal
 from moxwell.pve.errors import PveError
 from moxwell.pve.tasks import TaskEnded
 
@@ -38,7 +39,8 @@ class TaskBackoff:
             return
         before = self.find(ended.owner)
         count = (before.count if before else 0) + 1
-        seconds = min(FIRST_SECONDS * 2 ** (count - 1), MAX_SECONDS)
+        most = ended.error.retry_seconds if isinstance(ended.error, Terminal) else None
+        seconds = min(FIRST_SECONDS * 2 ** (count - 1), most or MAX_SECONDS)
         until = self._clock.monotonic() + seconds
         self._failures[ended.owner] = TaskFailure(ended.error, count, until)
 
