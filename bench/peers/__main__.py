@@ -37,7 +37,7 @@ def scenarios(given: argparse.Namespace) -> dict[str, Scenario]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="peers", description="compare Moxwell with its peers")
-    parser.add_argument("--machines", type=int, default=10, metavar="N")
+    parser.add_argument("--machines", type=int, default=20, metavar="N")
     parser.add_argument("--nodes", type=int, default=20, metavar="N")
     parser.add_argument("--volumes", type=int, default=40, metavar="N")
     parser.add_argument("--instances", type=int, default=5, metavar="N")

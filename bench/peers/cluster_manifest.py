@@ -10,8 +10,8 @@ DEVICE = {"name": "net0", "bridge": "vmbr0", "model": "virtio", "defaultIPv4": T
 Json = dict[str, Any]
 
 
-def cluster_manifest(name: str, workers: int, port: int) -> str:
-    """A cluster with one control plane machine and a number of workers."""
+def cluster_manifest(name: str, workers: int, port: int, **more: int) -> str:
+    """A cluster with one control plane machine and workers; ``more`` are fields of machines."""
     objects = [
         _object("cluster.x-k8s.io/v1beta2", "Cluster", name, _cluster(name)),
         _object(f"{INFRA}/v1alpha2", "ProxmoxCluster", name, _infrastructure(port)),
@@ -21,7 +21,7 @@ def cluster_manifest(name: str, workers: int, port: int) -> str:
             name,
             _control_plane(name),
         ),
-        _object(f"{INFRA}/v1alpha2", "ProxmoxMachineTemplate", name, _machine_template()),
+        _object(f"{INFRA}/v1alpha2", "ProxmoxMachineTemplate", name, _machine_template(more)),
         _object(
             "cluster.x-k8s.io/v1beta2",
             "MachineDeployment",
@@ -85,8 +85,9 @@ def _control_plane(name: str) -> Json:
     }
 
 
-def _machine_template() -> Json:
+def _machine_template(more: Json) -> Json:
     spec = {
+        **more,
         "sourceNode": "pve1",
         "templateID": 9000,
         "format": "raw",

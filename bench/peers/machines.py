@@ -3,7 +3,8 @@ Machines: CAPMOX and Moxwell create and delete a workload cluster under upstream
 
 Each program gets a control plane and a simulated Proxmox of its own, and the same manifest: one
 control plane machine and a number of workers, which boot, run kubeadm and join. Then the workers
-are deleted by scaling down, and at last the cluster.
+are deleted by scaling down, and at last the cluster. CAPMOX stops guests; Moxwell shuts them down,
+and stops them in a third run.
 """
 
 import time
@@ -31,18 +32,20 @@ CLUSTER = "/apis/cluster.x-k8s.io/v1beta2/namespaces/default/clusters/peers"
 
 
 def run_machines(folder: Path, workers: int) -> Iterator[Run]:
-    """Run both programs one after the other."""
-    for program in ("capmox", "moxwell"):
-        yield _run(folder / program, program, workers)
+    """Run both programs one after the other, and Moxwell again without the shutdown of guests."""
+    yield _run(folder / "capmox", "capmox", workers)
+    yield _run(folder / "moxwell", "moxwell", workers)
+    yield _run(folder / "stop", "moxwell", workers, shutdownSeconds=0)
 
 
-def _run(folder: Path, program: str, workers: int) -> Run:
-    run = Run("machines", program)
+def _run(folder: Path, program: str, workers: int, **fields: int) -> Run:
+    shown = ", ".join(f"{name}: {value}" for name, value in fields.items())
+    run = Run(f"machines, {shown}" if shown else "machines", program)
     with RecordedProxmox(folder / "sim", WORLD) as proxmox, _kubernetes(folder) as plane:
         process = _start(program, plane, proxmox, folder)
         meter = Meter(run, proxmox, process)
         with meter.phase(f"create {workers + 1} machines", workers + 1):
-            apply(plane, cluster_manifest("peers", workers, free_port()))
+            apply(plane, cluster_manifest("peers", workers, free_port(), **fields))
             wait_until(lambda: _nodes(plane) == workers + 1, "nodes")
         with meter.phase(f"idle for {IDLE_SECONDS:.0f} s", workers + 1):
             time.sleep(IDLE_SECONDS)

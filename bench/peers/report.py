@@ -54,6 +54,8 @@ def _remarks(run: Run) -> Iterator[str]:
     if failed:
         listed = ", ".join(f"{n} × {status} {what}" for (status, what), n in sorted(failed.items()))
         yield f"- {run.scenario}, {run.program}: errors: {listed}."
+    if asked := sum(e.path == "/cluster/nextid" for e in run.exchanges):
+        yield f"- {run.scenario}, {run.program}: {asked} × GET /cluster/nextid."
     if run.repeated_calls:
         yield f"- {run.scenario}, {run.program}: {run.repeated_calls} calls had to be repeated."
     if run.unimplemented:

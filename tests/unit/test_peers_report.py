@@ -52,6 +52,11 @@ def test_leftovers_and_repeated_calls_are_named() -> None:
     assert "3 calls had to be repeated" in text
 
 
+def test_requests_for_a_free_vmid_are_counted() -> None:
+    text = report([run_of(CONFIG, *[Exchange("GET", "/cluster/nextid", 200)] * 2)])
+    assert "nodes, ccm: 2 × GET /cluster/nextid" in text
+
+
 def test_usage_of_this_process() -> None:
     assert cpu_seconds(os.getpid()) > 0
     assert peak_mib(os.getpid()) > 1
