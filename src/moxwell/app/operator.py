@@ -19,9 +19,8 @@ import structlog
 
 from moxwell import config_file
 from moxwell.api.capi.core import Cluster
-from moxwell.api.infra import convert as infra
 from moxwell.api.karpenter.proxmox_templates import ProxmoxTemplate
-from moxwell.app import admission, autoscaler_files, controller_selection, defaults
+from moxwell.app import autoscaler_files, controller_selection
 from moxwell.app.autoscaler_files import AutoscalerFiles
 from moxwell.clock import Clock
 from moxwell.controllers.cloud import features as cloud
@@ -44,8 +43,6 @@ from moxwell.runtime.key import Key
 from moxwell.runtime.manager import Runtime, assemble
 from moxwell.runtime.reconciler import Controller
 from moxwell.runtime.settings import ManagerSettings
-from moxwell.runtime.webhook_ca import WebhookCA, WebhookTargets
-from moxwell.runtime.webhooks import Admission, Allow, Deny, Webhooks
 
 if TYPE_CHECKING:
     from moxwell.controllers.karpenter.options import AutoscalerOptions
@@ -260,16 +257,19 @@ def compose(
         )
     tenant_defaults = None
     if "tenancy" in chosen.groups:
+        from moxwell.app import defaults
+
         tenant_defaults = partial(defaults.defaults, regions, lab=False)
         made.add_tenancy(tenant_defaults)
     if options.settings.webhooks is not None:
-        validators = admission.Validators.make(
-            runtime,
-            KnownRegions(regions, registry, clock, _builds(runtime, chosen.groups)),
-            clock,
-            defaults=None if options.settings.namespaces else tenant_defaults,
+        from moxwell.app import operator_webhooks
+
+        known = KnownRegions(regions, registry, clock, _builds(runtime, chosen.groups))
+        targets = operator_webhooks.Targets(
+            options.settings.namespace, options.service, options.validating
         )
-        runtime.manager.serve_webhooks(webhooks(validators), _webhook_ca(runtime, clock, options))
+        validated = None if options.settings.namespaces else tenant_defaults
+        operator_webhooks.serve(runtime, clock, known, validated, targets)
 
 
 def _builds(runtime: Runtime, groups: Collection[str]) -> Callable[[], Iterable[ProxmoxTemplate]]:
@@ -277,43 +277,6 @@ def _builds(runtime: Runtime, groups: Collection[str]) -> Callable[[], Iterable[
     if "infra" not in groups:
         return tuple
     return runtime.manager.caches.of(ProxmoxTemplate, optional=True).list
-
-
-def webhooks(validators: admission.Validators | None = None) -> Webhooks:
-    """Serve admission of our kinds at ``/validate`` and conversion at ``/convert``."""
-
-    def admit(request: Admission) -> Allow | Deny:
-        if not request.subresource:
-            admission.refuse(
-                request.group,
-                request.kind,
-                request.object,
-                request.old,
-                dry_run=request.dry_run,
-                validators=validators,
-            )
-        return Allow()
-
-    return Webhooks({"/validate": admit}, admission.convert)
-
-
-def _webhook_ca(runtime: Runtime, clock: Clock, options: OperatorOptions) -> WebhookCA:
-    namespace = options.settings.namespace
-    names = (
-        f"{options.service}.{namespace}.svc",
-        f"{options.service}.{namespace}.svc.cluster.local",
-    )
-    converted = sorted(
-        {k.resource.group_resource for k in infra.KINDS}
-    )  # the others have one version
-    return WebhookCA(
-        runtime.plain,
-        clock,
-        namespace=namespace,
-        secret="moxwell-webhook-cert",
-        names=(*names, "127.0.0.1", "localhost"),
-        trusting=WebhookTargets(validating=(options.validating,), crds=tuple(converted)),
-    )
 
 
 async def reload(options: OperatorOptions, registry: RegionRegistry, clock: Clock) -> None:

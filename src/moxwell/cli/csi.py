@@ -1,9 +1,6 @@
 """``moxwell csi controller`` and ``moxwell csi node``: run the CSI driver."""
 
-import os
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
 
 import typer
 
@@ -53,19 +50,11 @@ def controller(
     metrics: str = METRICS,
 ) -> None:
     """Serve the CSI Identity and Controller services for the CSI sidecars."""
-    from moxwell.cli.volume import connected
-    from moxwell.csi.main import ControllerOptions, run_controller
+    from moxwell.cli import service_process
+    from moxwell.csi.main import ControllerOptions
 
     options = ControllerOptions(config, address, name, namespace, journal, metrics)
-
-    async def run() -> None:
-        if standalone:
-            await run_controller(options, None)
-            return
-        async with connected(kubeconfig) as kube:
-            await run_controller(options, kube)
-
-    _serve(run())
+    service_process.replace_by(service_process.CSI_CONTROLLER, options, standalone, kubeconfig)
 
 
 @app.command()
@@ -85,45 +74,12 @@ def node(
     sysfs: Path = typer.Option(Path("/sys"), hidden=True),
 ) -> None:
     """Serve the CSI Identity and Node services on a node."""
-    from moxwell.cli.volume import connected
-    from moxwell.csi.main import NodeOptions, run_node
+    from moxwell.cli import service_process
+    from moxwell.csi.main import NodeOptions
     from moxwell.csi.registration import KubeletRegistration
 
     if standalone and not (region and zone):
         raise typer.BadParameter("--standalone needs --region and --zone")
     registration = KubeletRegistration(endpoint, registry)
     options = NodeOptions(name, address, driver, metrics, region, zone, sysfs, registration)
-
-    async def run() -> None:
-        if standalone:
-            await run_node(options, None)
-            return
-        async with connected(kubeconfig) as kube:
-            await run_node(options, kube)
-
-    _serve(run())
-
-
-def _serve(work: Coroutine[Any, Any, None]) -> None:
-    """Run until a signal arrives; an error of ours is raised without its exception group."""
-    import asyncio
-
-    from moxwell.csi.endpoint import run_until_signal
-    from moxwell.errors import MoxwellError
-    from moxwell.runtime import log
-
-    log.configure(form="json", level=os.environ.get("LOG_LEVEL", "info"))
-    try:
-        asyncio.run(run_until_signal(work))
-    except ExceptionGroup as group:
-        known = group.subgroup(MoxwellError)
-        if known is None:
-            raise
-        raise _first(known) from group
-
-
-def _first(group: BaseException) -> BaseException:
-    """The first exception of a group."""
-    while isinstance(group, BaseExceptionGroup):
-        group = group.exceptions[0]
-    return group
+    service_process.replace_by(service_process.CSI_NODE, options, standalone, kubeconfig)

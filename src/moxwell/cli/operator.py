@@ -1,6 +1,5 @@
 """``moxwell operator``: runs the controllers against an existing Kubernetes API."""
 
-import asyncio
 import os
 import socket
 from dataclasses import dataclass
@@ -226,15 +225,12 @@ class OperatorFlags:
 @command(OperatorFlags)
 def operator(flags: OperatorFlags) -> None:
     """Run the controllers against a Kubernetes cluster that has Cluster API and Kamaji."""
-    from moxwell.app import operator as app
-    from moxwell.clock import SystemClock
-    from moxwell.runtime import log
+    from moxwell.cli import service_process
 
     if flags.provider not in {"", "proxmox"}:
         raise typer.BadParameter(f"{flags.provider!r} is not supported: use proxmox")
-    options = _options(flags)
-    log.configure(form="json", level="debug" if flags.verbosity >= 4 else "info")
-    asyncio.run(app.run(options, SystemClock(), os.environ))
+    level = "debug" if flags.verbosity >= 4 else "info"
+    service_process.replace_by(service_process.OPERATOR, _options(flags), level)
 
 
 def _options(flags: OperatorFlags) -> "OperatorOptions":

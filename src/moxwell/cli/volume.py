@@ -40,23 +40,6 @@ Format = Annotated[Output, typer.Option("--output", "-o", help="Output format.")
 NAME, INSTANCE = "csi.moxwell.dev", "lab"
 
 
-@asynccontextmanager
-async def connected(file: Path | None) -> "AsyncIterator[Kube]":
-    """A client from a kubeconfig file, the pod's service account or the default kubeconfig."""
-    from moxwell.clock import SystemClock
-    from moxwell.kube import kubeconfig
-    from moxwell.kube.client import Kube
-    from moxwell.kube.transport import KubeTransport
-
-    clock = SystemClock()
-    if file is not None:
-        access = kubeconfig.load([file]).access(clock, os.environ)
-    else:
-        access = kubeconfig.find(clock, os.environ)
-    async with KubeTransport(access) as transport:
-        yield Kube(transport)
-
-
 @dataclass(frozen=True)
 class VolumeScope:
     """The regions and, by name, the clusters whose volumes a command handles."""
@@ -70,12 +53,13 @@ class VolumeScope:
 async def _open_scope(
     config: Path | None, kubeconfig: Path | None, cluster: str, instance: str
 ) -> AsyncIterator[VolumeScope]:
+    from moxwell.cli import kube_connection
     from moxwell.pve.config import load
 
     async with AsyncExitStack() as stack:
         if config is not None:
             regions = load(config)
-            kube = await stack.enter_async_context(connected(kubeconfig))
+            kube = await stack.enter_async_context(kube_connection.connected(kubeconfig))
             yield VolumeScope(regions, {"": kube}, _text(config))
             return
         if kubeconfig is not None:

@@ -11,11 +11,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import structlog
-from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from moxwell.errors import Busy, Invalid
-from moxwell.runtime.http import health_app
 
 log = structlog.get_logger(__name__)
 Checks = Mapping[str, Callable[[], bool]]
@@ -45,6 +43,10 @@ async def metrics_page(
     if not address:
         yield 0
         return
+    from aiohttp import web
+
+    from moxwell.runtime.http import health_app
+
     host, port = parse_address(address)
     runner = web.AppRunner(
         health_app(checks, registry, lambda: None), access_log=None, shutdown_timeout=1

@@ -14,18 +14,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from moxwell.pki import certificates
-from moxwell.pki import serving as serving_certificates
-from moxwell.pki.certificates import KeyPair
 from moxwell.runtime.metrics import Metrics
 from moxwell.runtime.settings import Listen
 from moxwell.runtime.webhooks import BadReview, Webhooks
+
+if TYPE_CHECKING:  # most processes issue no certificate, and the library needs 9 MiB
+    from moxwell.pki.certificates import KeyPair
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Checks = Mapping[str, Callable[[], bool]]
@@ -105,7 +106,7 @@ class Tls:
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
 
-    def load(self, pair: KeyPair) -> None:
+    def load(self, pair: "KeyPair") -> None:
         """Use this certificate for new connections."""
         with tempfile.NamedTemporaryFile(prefix="moxwell-", suffix=".pem") as file:  # mode 0600
             file.write(pair.key + pair.certificate)
@@ -117,6 +118,9 @@ def own_tls(listen: Listen, now: datetime) -> ssl.SSLContext | None:
     """A TLS context with a self-signed certificate, as probes accept it; None without TLS."""
     if not listen.tls:
         return None
+    from moxwell.pki import certificates
+    from moxwell.pki import serving as serving_certificates
+
     tls = Tls()
     ca = certificates.create_ca("moxwell", now)
     tls.load(serving_certificates.issue(ca, ("localhost", "127.0.0.1"), now))

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Collection
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -34,9 +34,11 @@ from moxwell.runtime.metrics import ControllerMetrics, CountedHandler, Metrics
 from moxwell.runtime.queue import Queue
 from moxwell.runtime.reconciler import Controller
 from moxwell.runtime.settings import ManagerSettings
-from moxwell.runtime.webhook_ca import WebhookCA
 from moxwell.runtime.webhooks import Webhooks
 from moxwell.runtime.worker import Times, Worker, keep_running
+
+if TYPE_CHECKING:  # loaded where webhooks are served
+    from moxwell.runtime.webhook_ca import WebhookCA
 
 FLUSH_SECONDS = 2.0
 
@@ -116,7 +118,7 @@ class Manager:
         """Call ``undo`` when ``run`` ends, however it ends."""
         self._undone.append(undo)
 
-    def serve_webhooks(self, webhooks: Webhooks, trust: WebhookCA) -> None:
+    def serve_webhooks(self, webhooks: Webhooks, trust: "WebhookCA") -> None:
         """Serve admission and conversion reviews with the certificate that ``trust`` keeps."""
         self._webhooks, self._trust = webhooks, trust
 

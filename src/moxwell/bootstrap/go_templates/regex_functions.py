@@ -4,8 +4,6 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import re2
-
 from moxwell.bootstrap.go_templates.errors import FunctionFailed
 from moxwell.bootstrap.go_templates.signatures import MAX_RESULT
 
@@ -63,6 +61,8 @@ def _expanded(found: Any, replacement: str) -> str:
 
 
 def _compiled(pattern: str) -> Any:
+    import re2  # 2 MiB that few templates need
+
     options = re2.Options()
     options.log_errors = False
     try:

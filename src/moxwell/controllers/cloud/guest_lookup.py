@@ -97,11 +97,12 @@ class GuestLookup:
 
     def _inventory_changed(self, event: InventoryEvent) -> None:
         self._reader.inventory_changed(event)
-        if isinstance(event, InventoryChange) and isinstance(event.after, ObservedGuest):
-            if event.before is None and self._is_synced(event.region):
-                now = self._clock.monotonic()
-                self._new = {k: at for k, at in self._new.items() if now - at < NEW_SECONDS}
-                self._new[event.region, event.after.vmid] = now
+        if not isinstance(event, InventoryChange) or event.before is not None:
+            return
+        if isinstance(event.after, ObservedGuest) and self._is_synced(event.region):
+            now = self._clock.monotonic()
+            self._new = {k: at for k, at in self._new.items() if now - at < NEW_SECONDS}
+            self._new[event.region, event.after.vmid] = now
 
     def _is_synced(self, name: str) -> bool:
         region = self._regions.find(name)
