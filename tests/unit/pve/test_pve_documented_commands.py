@@ -2,7 +2,8 @@
 Every Proxmox command and value that the documentation or a message shows is valid by the schema.
 
 Commands are found in code of the documentation and in texts of the source code. ``pveum`` and
-``qm`` are front ends of API methods; the tables map them as Proxmox's own command definitions do.
+``qm`` and others are front ends of API methods; the tables map them as Proxmox's own command
+definitions do.
 """
 
 import ast
@@ -22,7 +23,7 @@ ROOT = Path(__file__).parents[3]
 FOLDER = ROOT.parent / "shared" / "pve"
 RELEASES = ("8.4", "9.1")
 DOCUMENTS = ("README.md", "SECURITY.md", "CHANGELOG.md", "docs", "charts", "release")
-PROGRAMS = ("pveum", "pvesh", "qm", "pct")
+PROGRAMS = ("pveum", "pvesh", "qm", "pct", "pvesm", "ha-manager", "pvecm")
 TOKEN = re.compile(r"\b([A-Za-z0-9._-]+@[a-z][a-z0-9-]*)!([A-Za-z0-9._-]+)")
 GUEST = "/nodes/{node}/qemu/{vmid}"
 # command: method, path, positional parameters
@@ -32,8 +33,11 @@ COMMANDS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     "pveum user add": ("POST", "/access/users", ("userid",)),
     "pveum user token add": (
         "POST", "/access/users/{userid}/token/{tokenid}", ("userid", "tokenid")),
+    "pveum user delete": ("DELETE", "/access/users/{userid}", ("userid",)),
+    "pveum role delete": ("DELETE", "/access/roles/{roleid}", ("roleid",)),
     "pveum acl modify": ("PUT", "/access/acl", ("path",)),
     "pveum pool add": ("POST", "/pools", ("poolid",)),
+    "qm config": ("GET", f"{GUEST}/config", ("vmid",)),
     "qm set": ("PUT", f"{GUEST}/config", ("vmid",)),
     "qm start": ("POST", f"{GUEST}/status/start", ("vmid",)),
     "qm stop": ("POST", f"{GUEST}/status/stop", ("vmid",)),
@@ -45,6 +49,10 @@ COMMANDS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     "qm disk resize": ("PUT", f"{GUEST}/resize", ("vmid", "disk", "size")),
     "qm create": ("POST", "/nodes/{node}/qemu", ("vmid",)),
     "qm importdisk": ("POST", "", ("vmid", "source", "storage")),
+    "pvesm set": ("PUT", "/storage/{storage}", ("storage",)),
+    "pvesm free": ("DELETE", "/nodes/{node}/storage/{storage}/content/{volume}", ("volume",)),
+    "ha-manager add": ("POST", "/cluster/ha/resources", ("sid",)),
+    "ha-manager remove": ("DELETE", "/cluster/ha/resources/{sid}", ("sid",)),
     "pvesh get": ("GET", "", ()),
     "pvesh set": ("PUT", "", ()),
     "pvesh create": ("POST", "", ()),
@@ -52,6 +60,9 @@ COMMANDS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
 }  # fmt: skip
 # Commands without an API method, with their options.
 LOCAL: Mapping[str, frozenset[str]] = {
+    "ha-manager crm-command node-maintenance enable": frozenset(),
+    "ha-manager crm-command node-maintenance disable": frozenset(),
+    "pvecm updatecerts": frozenset({"force", "silent"}),
     "qm unlock": frozenset(),
     "qm importdisk": frozenset({"format"}),
     "qm rescan": frozenset({"vmid", "dryrun"}),
@@ -99,12 +110,18 @@ def texts_of_source(path: Path) -> Iterator[str]:
 def commands_in(text: str) -> Iterator[str]:
     """Complete commands of Proxmox in a text; a mention without arguments is none."""
     for match in re.finditer(rf"(?<![\w./-])(?:{'|'.join(PROGRAMS)}) [a-z]", text):
-        rest = text[match.start() :].splitlines()[0]
+        rest = without_pipe(text[match.start() :].splitlines()[0])
         quoted = re.match(r"[^'\"]*(?:'[^']*'|\"[^\"]*\")?[^'\"]*", rest)
         assert quoted is not None
         command = quoted[0] if "'" in quoted[0] or '"' in quoted[0] else END.split(rest)[0]
         if name_of(command) and len(command.split()) > len(name_of(command).split()):
             yield command.strip().rstrip(".")
+
+
+def without_pipe(line: str) -> str:
+    """The first command of a pipeline; a bar between quotes is part of a command."""
+    first = line.partition(" | ")[0]
+    return line if first.count('"') % 2 or first.count("'") % 2 else first
 
 
 def name_of(command: str) -> str:
@@ -217,6 +234,20 @@ def test_every_command_is_valid(release: str) -> None:
         if (texts := list(complaints(schema(release), command)))
     }
     assert wrong == {}
+
+
+def test_every_command_of_a_document_is_known() -> None:
+    """A command that the tables do not have would not be checked."""
+    start = re.compile(rf"(?<![\w./-])(?:{'|'.join(PROGRAMS)}) [a-z].*")
+    known = (*COMMANDS, *LOCAL)
+    unknown = [
+        f"{path.relative_to(ROOT)}: {found}"
+        for path in documents()
+        for code in code_of_document(path.read_text())
+        for found in start.findall(code)
+        if not name_of(found) and not any(name.startswith(found) for name in known)
+    ]
+    assert unknown == []
 
 
 @needs_schema
