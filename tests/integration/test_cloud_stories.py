@@ -51,10 +51,12 @@ def test_a_node_is_deleted_soon_after_its_guest(stopped: bool) -> None:
                 w.stage.mischief("stop-guest", vmid=100)
                 await w.stage.clock.sleep(60)
             w.stage.mischief("delete-guest", vmid=100)
+            w.stage.transport.sent.clear()
             await w.set_ready("ours", False)
             began = w.stage.clock.monotonic()
             await w.until(w.gone)
             assert w.stage.clock.monotonic() - began < 10
+            assert [path for _, path in w.stage.transport.sent].count("/cluster/nextid") == 1
 
     story(tell)
 

@@ -25,6 +25,7 @@ from moxwell.pve.regions import Region, Regions
 _ID = re.compile(r"^proxmox://([^/]+)/(\d+)$")
 _UUID = re.compile(r"^proxmox://([0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12})$")
 NEW_SECONDS = 12.0  # how long the list may show another name of a new guest
+GONE_SECONDS = 5.0  # how long an unused VMID is not asked for again
 HIDDEN_SECONDS = 60.0  # between checks of a guest that exists but is not listed
 
 
@@ -77,6 +78,7 @@ class GuestLookup:
         self._regions, self._clock = regions, clock
         self._reader = GuestFactsReader()
         self._hidden: dict[tuple[str, int], float] = {}  # when each was last confirmed to exist
+        self._gone: dict[tuple[str, int], float] = {}  # when Proxmox called each VMID unused
         self._new: dict[tuple[str, int], float] = {}  # when each guest was listed first
         self.close = regions.subscribe(self._inventory_changed)  # ends the subscription
 
@@ -167,7 +169,7 @@ class GuestLookup:
         now, key = self._clock.monotonic(), (region.name, vmid)
         pause = max(HIDDEN_SECONDS, float(len(self._hidden)))  # at most one check per second
         if key not in self._hidden or now - self._hidden[key] >= pause:
-            if await region.inventory.is_gone(vmid):
+            if await self._is_gone(region, vmid):
                 self._hidden.pop(key, None)
                 moved = await self._by_name(node.name, uuid, new=True) if uuid else None
                 return moved or GuestGone(f"guest {vmid} of region {region.name}")
@@ -176,6 +178,17 @@ class GuestLookup:
             f"guest {vmid} of region {region.name} exists but is not visible: "
             "either it is new, or the token has no VM.Audit on it"
         )
+
+    async def _is_gone(self, region: Region, vmid: int) -> bool:
+        """Whether a VMID is unused; the passes of several controllers share an answer."""
+        now, key = self._clock.monotonic(), (region.name, vmid)
+        self._gone = {k: at for k, at in self._gone.items() if now - at < GONE_SECONDS}
+        if key in self._gone:
+            return True
+        gone = await region.inventory.is_gone(vmid)
+        if gone:
+            self._gone[key] = now
+        return gone
 
     async def _by_name(self, name: str, uuid: str, *, new: bool = False) -> GuestFound | None:
         """
