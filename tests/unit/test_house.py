@@ -44,6 +44,7 @@ MAY: dict[str, set[str]] = {
     "embedded": {"api", "kube", "runtime", "scheduling", "bootstrap"},
     "lab": {"kube", "api", "bootstrap"},
     "agent": set(),
+    "externalgrpc": {"api", "scheduling", "kube"},
     "onboarding": {"pve", "preflight"},
     "management": {"api", "kube", "runtime", "pve"},  # pve: the configuration of the regions
 }

@@ -17,6 +17,7 @@ from moxwell.cli import (
     events,
     explain,
     export,
+    externalgrpc,
     get,
     go_flags,
     init,
@@ -85,6 +86,7 @@ app.command()(edit.edit)
 app.command()(events.events)
 app.command()(logs.logs)
 app.command(cls=go_flags.GoStyleCommand)(operator.operator)
+app.command()(externalgrpc.externalgrpc)
 app.command()(sim.sim)
 app.add_typer(control_plane.app, name="control-plane", help="Programs of control planes.")
 app.add_typer(credentials.app, name="credentials", help="Client certificates of an instance.")

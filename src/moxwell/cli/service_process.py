@@ -79,7 +79,7 @@ def _csi_controller(text: str) -> None:
         async with connected(kubeconfig) as kube:
             await run_controller(options, kube)
 
-    _serve(run())
+    serve(run())
 
 
 def _csi_node(text: str) -> None:
@@ -95,10 +95,10 @@ def _csi_node(text: str) -> None:
         async with connected(kubeconfig) as kube:
             await run_node(options, kube)
 
-    _serve(run())
+    serve(run())
 
 
-def _serve(work: Coroutine[Any, Any, None]) -> None:
+def serve(work: Coroutine[Any, Any, None]) -> None:
     """Run until a signal arrives; an error of ours is raised without its exception group."""
     from moxwell.csi.endpoint import run_until_signal
     from moxwell.runtime import log
