@@ -34,9 +34,11 @@ class ProvisioningMetrics:
         )
         self._nodes = gauge("cluster_state_node_count", "Nodes of the cluster")
         self._synced = gauge("cluster_state_synced", "Whether the state of the cluster is known")
+        self._set: dict[str, set[tuple[Gauge, tuple[str, ...]]]] = {}  # samples by pool
         pool = ("nodepool", "resource_type")
         self._usage = gauge("nodepools_usage", "Resources of the nodes of a pool", *pool)
         self._limit = gauge("nodepools_limit", "Limits of a node pool", *pool)
+        self._cost = gauge("nodepools_cost_total", "Price per hour of the nodes of a pool", pool[0])
 
     def claim_created(self, pool: str, reason: str, *, relaxed: bool = False) -> None:
         """Count a node claim."""
@@ -52,6 +54,20 @@ class ProvisioningMetrics:
 
     def pool_counted(self, pool: str, resource: str, used: float, limit: float | None) -> None:
         """Record the usage of a pool and its limit."""
-        self._usage.labels(pool, resource).set(used)
+        resource = resource.lower().replace("-", "_")
+        self._put(self._usage, used, pool, resource)
         if limit is not None:
-            self._limit.labels(pool, resource).set(limit)
+            self._put(self._limit, limit, pool, resource)
+
+    def pool_priced(self, pool: str, price: float) -> None:
+        """Record what the nodes of a pool cost, with overlays."""
+        self._put(self._cost, price, pool)
+
+    def _put(self, gauge: Gauge, value: float, pool: str, *labels: str) -> None:
+        gauge.labels(pool, *labels).set(value)
+        self._set.setdefault(pool, set()).add((gauge, (pool, *labels)))
+
+    def pool_gone(self, pool: str) -> None:
+        """Forget a pool that was deleted."""
+        for gauge, labels in self._set.pop(pool, ()):
+            gauge.remove(*labels)

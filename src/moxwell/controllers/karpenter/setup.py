@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from prometheus_client import CollectorRegistry
+
 from moxwell.api.karpenter.capacity import CapacityBuffer, NodeOverlay
 from moxwell.api.karpenter.nodeclaims import NodeClaim
 from moxwell.api.karpenter.nodepools import NodePool
@@ -14,6 +16,7 @@ from moxwell.controllers.karpenter.claim.setup import ClaimSettings, add_claims
 from moxwell.controllers.karpenter.decisions import DecisionRunner, ThreadDecisions
 from moxwell.controllers.karpenter.disruption.controller import DisruptionSettings
 from moxwell.controllers.karpenter.disruption.setup import add_disruption
+from moxwell.controllers.karpenter.node_metrics import NodeMetrics
 from moxwell.controllers.karpenter.node_overlay import controller as node_overlay
 from moxwell.controllers.karpenter.node_overlay.provider import OverlaidProvider
 from moxwell.controllers.karpenter.nodepool import controller as nodepool
@@ -23,6 +26,7 @@ from moxwell.controllers.karpenter.options import (
     PackingMode,
     solver_options,
 )
+from moxwell.controllers.karpenter.pod_metrics import PodDurations, PodStates
 from moxwell.controllers.karpenter.provider import MachineProvider
 from moxwell.controllers.karpenter.provisioning import controller as provisioning
 from moxwell.controllers.karpenter.provisioning.controller import (
@@ -94,6 +98,7 @@ def add_autoscaler(
     metrics = ProvisioningMetrics(runtime.metrics.registry)
     if given.gates.node_overlay:
         provider = _add_overlays(runtime, clock, provider, cluster, where)
+    _add_metrics(cluster, clock, runtime.metrics.registry)
     buffers = BufferStore() if given.gates.capacity_buffer else None
     limit = BatchLimit(given.max_batch_pods)
     state = ClusterState(cluster, provider, clock, buffers=buffers, limit=limit, quota=quota)
@@ -115,6 +120,12 @@ def add_autoscaler(
     claims = add_claims(runtime, clock, provider, given.claims)
     add_disruption(runtime, clock, state, claims, metrics, given.disruption, where)
     return Autoscaler(state, provisioner)
+
+
+def _add_metrics(cluster: ScaledCluster, clock: Clock, registry: CollectorRegistry) -> None:
+    NodeMetrics(cluster, clock, registry)
+    PodStates(cluster, clock, registry)
+    PodDurations(cluster, registry)
 
 
 def _add_overlays(

@@ -32,10 +32,16 @@ from moxwell.runtime.reconciler import Note, Reconciler
 from moxwell.runtime.watches import COALESCE_SECONDS, Watch
 from moxwell.runtime.writes import Writes
 from moxwell.scheduling.packing.cluster import ClusterSnapshot
-from moxwell.scheduling.packing.instance_types import InstanceType
+from moxwell.scheduling.packing.instance_types import InstanceType, Offering
 from moxwell.scheduling.packing.solver import Solver
 from moxwell.scheduling.resource_lists import MILLI, offered, total
-from moxwell.scheduling.well_known_labels import NODE_POOL
+from moxwell.scheduling.well_known_labels import (
+    CAPACITY_TYPE,
+    INSTANCE_TYPE,
+    NODE_POOL,
+    REGION,
+    ZONE,
+)
 
 NAME = "karpenter.nodepool"
 
@@ -60,10 +66,15 @@ class NodePoolReconciler(Reconciler[NodePool, ObservedPool, NodePoolMove, NodePo
         self._classes, self._static = classes, static
         self._metrics, self._health = metrics, RegistrationHealth()
         cluster.claims.subscribe(self._health.claim_changed)
+        cluster.pools.subscribe(self._pool_changed)
         self.watches = (
             Watch(NodeClaim, _pool_of_claim, delay=COALESCE_SECONDS),
             Watch(ProxmoxNodeClass, self._pools_of_class),
         )
+
+    def _pool_changed(self, before: NodePool | None, after: NodePool | None, listed: bool) -> None:
+        if after is None and before is not None:
+            self._metrics.pool_gone(before.metadata.name)
 
     def _pools_of_class(self, node_class: ProxmoxNodeClass) -> Iterable[Key]:
         name = node_class.metadata.name
@@ -82,6 +93,7 @@ class NodePoolReconciler(Reconciler[NodePool, ObservedPool, NodePoolMove, NodePo
         types = await self._types(obj)
         used = _capacity(joined, types)
         self._count(obj, used)
+        self._metrics.pool_priced(name, pool_price(claims, types))
         return ObservedPool(
             await self._provider.node_class(obj),
             types,
@@ -132,6 +144,22 @@ def has_usable_type(pool: NodePool, types: tuple[InstanceType, ...]) -> bool:
     """Whether the requirements of a pool leave an instance type with an available offering."""
     snapshot = ClusterSnapshot((provisioning_pool(pool, types),), rules=label_rules())
     return bool(Solver(snapshot).templates)
+
+
+def pool_price(claims: Iterable[NodeClaim], types: Iterable[InstanceType]) -> float:
+    """What the launched claims of a pool cost per hour; those of types that are gone are free."""
+    offerings = {t.name: t.offerings for t in types}
+    return sum(
+        min((o.price for o in offerings.get(labels[INSTANCE_TYPE], ()) if _is_of(o, labels)),
+            default=0.0)
+        for labels in (c.metadata.labels for c in claims)
+        if INSTANCE_TYPE in labels
+    )  # fmt: skip
+
+
+def _is_of(offering: Offering, labels: Mapping[str, str]) -> bool:
+    keys = (ZONE, REGION, CAPACITY_TYPE)
+    return all(v == labels.get(k, v) for k, v in offering.labels if k in keys)
 
 
 def _pool_of_claim(claim: NodeClaim) -> Iterable[Key]:
