@@ -155,6 +155,8 @@ def test_overlays_that_conflict_or_are_invalid_say_so_and_change_nothing() -> No
                 ]
 
             await world.until(said)
+            text = (await condition(world, NodeOverlay, "a", "ValidationSucceeded"))[2]
+            assert text == "conflict with another overlay: b"
             text = (await condition(world, NodeOverlay, "wrong", "ValidationSucceeded"))[2]
             assert "x" * 64 in text
             assert "requirements" in text
@@ -225,7 +227,9 @@ def test_a_buffer_of_a_deployment_follows_its_replicas() -> None:
 
             await world.until(lambda: has(2))
             await scale(world, "web", 6)
+            changed = world.clock.monotonic()
             await world.until(lambda: has(3))
+            assert world.clock.monotonic() - changed < 10  # it is watched
 
     run_virtual(story())
 

@@ -37,8 +37,8 @@
 - {apiGroups: [""], resources: [namespaces, persistentvolumes, persistentvolumeclaims], verbs: [get, list, watch]}
 - {apiGroups: [storage.k8s.io], resources: [storageclasses, csinodes, volumeattachments], verbs: [get, list, watch]}
 - {apiGroups: [apps], resources: [daemonsets], verbs: [get, list, watch]}
-- {apiGroups: [apps], resources: [deployments, statefulsets, replicasets], verbs: [get]}  # templates of capacity buffers
-- {apiGroups: [""], resources: [podtemplates], verbs: [get]}
+- {apiGroups: [apps], resources: [deployments, statefulsets, replicasets], verbs: [get, list, watch]}  # templates of capacity buffers
+- {apiGroups: [""], resources: [podtemplates], verbs: [get, list, watch]}
 - {apiGroups: [autoscaling.x-k8s.io], resources: [capacitybuffers], verbs: [get, list, watch]}
 - {apiGroups: [autoscaling.x-k8s.io], resources: [capacitybuffers/status], verbs: [get, patch, update]}
 - {apiGroups: [karpenter.sh], resources: [nodeoverlays], verbs: [get, list, watch]}

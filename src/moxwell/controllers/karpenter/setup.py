@@ -146,6 +146,7 @@ def _add_overlays(
 
 def _add_buffers(runtime: Runtime, buffers: BufferStore, provisioner: Provisioner) -> None:
     """Add the controller of buffers."""
-    reconciler = capacity_buffer.CapacityBufferReconciler(buffers, provisioner.trigger)
+    cache = runtime.manager.caches.of(CapacityBuffer, optional=True)
+    reconciler = capacity_buffer.CapacityBufferReconciler(buffers, provisioner.trigger, cache)
     runtime.manager.add(Controller(name=capacity_buffer.NAME, reconciler=reconciler, condition=""))
     buffers.listen(lambda key: runtime.manager.wake(capacity_buffer.NAME, key))

@@ -1,15 +1,20 @@
 """What a provider with overlays launches: the cheapest options by overlaid prices."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 
+from moxwell.api.karpenter.capacity import NodeOverlay
 from moxwell.api.karpenter.nodeclaims import NodeClaim
-from moxwell.controllers.karpenter.node_overlay.provider import launched_claim
+from moxwell.api.karpenter.nodepools import NodePool
+from moxwell.controllers.karpenter.node_overlay.provider import OverlaidProvider, launch_options
+from moxwell.controllers.karpenter.provider import InstanceState, LaunchFailure
+from moxwell.runtime.cache import Cache
 from moxwell.scheduling.packing.instance_types import InstanceType
-from moxwell.testing.machine_provider import machine_type
-from moxwell.testing.node_claims import claim_object
+from moxwell.testing.machine_provider import MemoryMachineProvider, machine_type
+from moxwell.testing.node_claims import claim_object, pool_object
 
 TYPE, CAPACITY = "node.kubernetes.io/instance-type", "karpenter.sh/capacity-type"
 SMALL, LARGE = machine_type("small", 2, "4Gi", 0.02), machine_type("large", 8, "16Gi", 0.08)
@@ -24,6 +29,13 @@ def claim(*requirements: dict[str, Any], **requests: str) -> NodeClaim:
     options = {"key": TYPE, "operator": "In", "values": ["large", "small"], "minValues": 2}
     body = claim_object(requirements=[options, *requirements], resources={"requests": requests})
     return msgspec.convert(body, NodeClaim)
+
+
+def launched_claim(
+    given: NodeClaim, listed: tuple[InstanceType, ...], applied: tuple[InstanceType, ...]
+) -> NodeClaim:
+    """What is launched first."""
+    return launch_options(given, listed, applied)[0]
 
 
 def options(found: NodeClaim) -> list[str]:
@@ -61,3 +73,47 @@ def test_resources_of_overlays_are_not_asked_of_the_provider() -> None:
     found = launched_claim(claim(**{"cpu": "1", FPGA: "1"}), (SMALL, LARGE), (SMALL, more))
     assert found.spec.resources is not None
     assert dict(found.spec.resources.requests) == {"cpu": "1"}
+
+
+def test_the_next_price_follows_when_there_is_no_room() -> None:
+    cheap = priced(LARGE, 0.001)
+    found = launch_options(claim(), (SMALL, LARGE), (SMALL, cheap))
+    assert [options(each) for each in found] == [["large"], ["small"]]
+
+
+class SurprisinglyFull(MemoryMachineProvider):
+    """Offers everything; launches of ``large`` fail, and a failed launch may be repeated."""
+
+    async def instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
+        return self.types
+
+    async def launch(self, claim: NodeClaim) -> None:
+        self.machines.pop(claim.metadata.uid, None)
+        await super().launch(claim)
+
+
+def test_a_launch_falls_through_to_the_next_price() -> None:
+    async def story() -> None:
+        pools: Cache[NodePool] = Cache(NodePool)
+        overlays: Cache[NodeOverlay] = Cache(NodeOverlay)
+        inner = SurprisinglyFull((SMALL, LARGE))
+        provider = OverlaidProvider(inner, overlays, pools)
+        meta = {"name": "cheap", "generation": 1, "resourceVersion": "1"}
+        wanted = [{"key": TYPE, "operator": "In", "values": ["large"]}]
+        tree = {"metadata": meta, "spec": {"requirements": wanted, "price": "0.001"}}
+        overlay = msgspec.convert(tree, NodeOverlay)
+        overlays.put(overlay)
+        overlays.expect_list()
+        overlays.listed()
+        pools.put(msgspec.convert(pool_object("default"), NodePool))
+        provider.accept([overlay])
+        given = claim()
+        no_room = (LaunchFailure.INSUFFICIENT_CAPACITY, "no host has room")
+        inner.failing["large"] = no_room
+        await provider.launch(given)
+        found = await provider.instance(given)
+        assert found is not None
+        assert found.state is InstanceState.LAUNCHED
+        assert (found.labels[TYPE], inner.launches) == ("small", 2)
+
+    asyncio.run(story())

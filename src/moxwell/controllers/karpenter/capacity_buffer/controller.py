@@ -1,7 +1,8 @@
 """``karpenter.capacitybuffer``: resolves buffers and describes them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -22,9 +23,11 @@ from moxwell.controllers.karpenter.buffer_store import (
 from moxwell.controllers.karpenter.state.pools import label_rules
 from moxwell.errors import MoxwellError
 from moxwell.kube.reader import Reader
+from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
 from moxwell.runtime.move import Done
 from moxwell.runtime.reconciler import Reconciler
+from moxwell.runtime.watches import Watch
 from moxwell.scheduling.packing.buffers import (
     PROVISIONING,
     READY_FOR_PROVISIONING,
@@ -38,7 +41,9 @@ from moxwell.scheduling.packing.buffers import (
 from moxwell.scheduling.packing.pod_validation import pod_refusal
 
 NAME = "karpenter.capacitybuffer"
-RECHECK_SECONDS = 30.0
+RECHECK_SECONDS = 30.0  # of what is not watched: ReplicaSets, and references that do not work
+WATCHED_SECONDS = 300.0
+Json = dict[str, Any]
 POD_TEMPLATES = Resource("", "v1", "podtemplates", "PodTemplate")
 WORKLOADS = {
     "Deployment": Resource("apps", "v1", "deployments", "Deployment"),
@@ -63,9 +68,27 @@ class CapacityBufferReconciler(
 
     kind = CapacityBuffer
 
-    def __init__(self, store: BufferStore, trigger: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        store: BufferStore,
+        trigger: Callable[[str], None],
+        buffers: Cache[CapacityBuffer],
+    ) -> None:
         """``trigger`` lets the provisioner decide soon."""
-        self._store, self._trigger = store, trigger
+        self._store, self._trigger, self._buffers = store, trigger, buffers
+        watched = (POD_TEMPLATES, WORKLOADS["Deployment"], WORKLOADS["StatefulSet"])
+        self.watches = tuple(
+            Watch(kind, partial(self._buffers_of, kind), spec_changed) for kind in watched
+        )
+
+    def _buffers_of(self, kind: Resource, obj: Json) -> Iterable[Key]:
+        """The buffers that refer to a template or workload."""
+        meta = obj["metadata"]
+        return [
+            Key(b.metadata.namespace, b.metadata.name)
+            for b in self._buffers.list(str(meta.get("namespace", "")))
+            if reference_of(b) == (kind, meta["name"])
+        ]
 
     async def see(self, obj: CapacityBuffer, reader: Reader) -> ObservedBuffer:
         found = await _referenced(obj, reader)
@@ -79,7 +102,9 @@ class CapacityBufferReconciler(
         return ObservedBuffer(resolved, generation, self._store.placement(key))
 
     def plan(self, obj: CapacityBuffer, seen: ObservedBuffer) -> Done:
-        return Done(requeue_after=RECHECK_SECONDS)
+        found = reference_of(obj)
+        watched = found is not None and found[0] is not WORKLOADS["ReplicaSet"]
+        return Done(requeue_after=WATCHED_SECONDS if watched else RECHECK_SECONDS)
 
     async def act(self, move: Done) -> None:
         """Nothing is written but the status."""
@@ -91,13 +116,28 @@ class CapacityBufferReconciler(
 
 
 async def _referenced(buffer: CapacityBuffer, reader: Reader) -> dict[str, Any] | None:
-    spec, namespace = buffer.spec, buffer.metadata.namespace
-    if spec.pod_template_ref is not None:
-        return await reader.find(POD_TEMPLATES, spec.pod_template_ref.name, namespace)
-    ref = spec.scalable_ref
+    found = reference_of(buffer)
+    if found is None:
+        return None
+    return await reader.find(*found, buffer.metadata.namespace)
+
+
+def reference_of(buffer: CapacityBuffer) -> tuple[Resource, str] | None:
+    """What a buffer refers to; None if it is of a kind that is not supported."""
+    template, ref = buffer.spec.pod_template_ref, buffer.spec.scalable_ref
+    if template is not None:
+        return POD_TEMPLATES, template.name
     if ref is None or ref.kind not in WORKLOADS or ref.api_group not in ("", "apps"):
         return None
-    return await reader.find(WORKLOADS[ref.kind], ref.name, namespace)
+    return WORKLOADS[ref.kind], ref.name
+
+
+def spec_changed(old: Json | None, new: Json | None) -> bool:
+    """Whether a template or workload changed in more than its status."""
+    if old is None or new is None:
+        return True
+    kept = ("template", "spec")
+    return any(old.get(key) != new.get(key) for key in kept)
 
 
 def resolved_buffer(buffer: CapacityBuffer, found: dict[str, Any] | None) -> BufferResolution:

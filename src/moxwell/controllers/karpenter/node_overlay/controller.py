@@ -5,8 +5,8 @@ One evaluation concerns all overlays, node pools and instance types at once. Its
 the passes of all overlays until one of them changes.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -24,11 +24,17 @@ from moxwell.runtime.key import Key
 from moxwell.runtime.move import Done
 from moxwell.runtime.reconciler import Reconciler
 from moxwell.runtime.watches import Watch
-from moxwell.scheduling.packing.overlays import OverlaidPool, OverlayRefusal, overlaid
+from moxwell.scheduling.packing.overlays import (
+    CONFLICT,
+    OverlaidPool,
+    OverlayRefusal,
+    overlaid,
+)
 
 NAME = "karpenter.nodeoverlay"
 VALIDATION_SUCCEEDED = "ValidationSucceeded"
 RECHECK_SECONDS = 60.0
+MOST_NAMED = 20  # overlays whose conflicts are looked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +86,8 @@ class NodeOverlayReconciler(
         size = len(overlays) * sum(len(p.instance_types) for p in listed)
         evaluate = partial(overlaid, listed, overlays, label_rules())
         refused = dict((await self._decisions.run(evaluate, size)).refused)
+        name = partial(conflicting_overlays, listed, overlays, frozenset(refused))
+        refused = named_conflicts(refused, await self._decisions.run(name, size))
         self._provider.accept(o for o in overlays if o.metadata.name not in refused)
         self._last = _Evaluation(versions, now, refused)
         return refused
@@ -100,6 +108,36 @@ class NodeOverlayReconciler(
         self, obj: NodeOverlay, seen: OverlayRefusal | None, move: Done
     ) -> NodeOverlayStatus:
         return NodeOverlayStatus(conditions=conditions_of(seen))
+
+
+def conflicting_overlays(
+    pools: list[OverlaidPool], overlays: Iterable[NodeOverlay], refused: frozenset[str]
+) -> dict[str, tuple[str, ...]]:
+    """For each refused overlay the accepted ones that refuse it alone. Pure."""
+    known = {o.metadata.name: o for o in overlays}
+    accepted = [o for name, o in sorted(known.items()) if name not in refused]
+    found = {}
+    for name in sorted(refused)[:MOST_NAMED]:
+        each = known[name]
+        rivals = [o for o in accepted if o.spec.weight == each.spec.weight]
+        found[name] = tuple(
+            o.metadata.name
+            for o in rivals[:MOST_NAMED]
+            if name in overlaid(pools, [o, each], label_rules()).refused
+        )
+    return found
+
+
+def named_conflicts(
+    refused: Mapping[str, OverlayRefusal], rivals: Mapping[str, tuple[str, ...]]
+) -> dict[str, OverlayRefusal]:
+    """The refusals with the names of the overlays that they conflict with. Pure."""
+    return {
+        name: replace(why, message=f"{why.message}: {', '.join(rivals[name])}")
+        if why.reason == CONFLICT and rivals.get(name)
+        else why
+        for name, why in refused.items()
+    }
 
 
 def conditions_of(refusal: OverlayRefusal | None) -> tuple[Condition, ...]:

@@ -2,8 +2,8 @@
 A provider of machines whose instance types have the accepted overlays applied.
 
 Decisions see overlaid prices and resources. At a launch the claim is narrowed to the options that
-are cheapest by these prices, and resources that only an overlay adds are not asked of the provider:
-a device plugin registers them later.
+are cheapest by these prices, then, if there is no room for them, to the next. Resources that only
+an overlay adds are not asked of the provider: a device plugin registers them later.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,12 @@ from moxwell.api.karpenter.fields import NodeClaimRequirement
 from moxwell.api.karpenter.nodeclaims import NodeClaim, ResourceRequests
 from moxwell.api.karpenter.nodepools import NodePool
 from moxwell.api.kinds import as_dict
-from moxwell.controllers.karpenter.provider import MachineProvider, NodeClassState, NodeInstance
+from moxwell.controllers.karpenter.provider import (
+    LaunchFailure,
+    MachineProvider,
+    NodeClassState,
+    NodeInstance,
+)
 from moxwell.controllers.karpenter.state.pools import label_rules
 from moxwell.errors import Busy
 from moxwell.runtime.cache import Cache
@@ -83,12 +88,17 @@ class OverlaidProvider:
         return before.result
 
     async def launch(self, claim: NodeClaim) -> None:
-        """Launch what is cheapest with the overlays applied."""
+        """Launch what is cheapest with the overlays applied and has room."""
         pool = self._pools.find(Key("", claim.metadata.labels.get(NODE_POOL, "")))
+        options: tuple[NodeClaim, ...] = (claim,)
         if pool is not None and self._accepted:
             listed = await self.inner.instance_types(pool)
-            claim = launched_claim(claim, listed, self._applied_to(pool, listed))
-        await self.inner.launch(claim)
+            options = launch_options(claim, listed, self._applied_to(pool, listed))
+        for option in options:
+            await self.inner.launch(option)
+            found = await self.inner.instance(claim)
+            if found is None or found.failure is not LaunchFailure.INSUFFICIENT_CAPACITY:
+                return
 
     async def node_class(self, pool: NodePool) -> NodeClassState | None:
         return await self.inner.node_class(pool)
@@ -115,23 +125,23 @@ def overlaid_pool(pool: NodePool, types: Types) -> OverlaidPool:
     return OverlaidPool(pool.metadata.name, label_pairs(pool.spec.template.metadata.labels), types)
 
 
-def launched_claim(claim: NodeClaim, listed: Types, applied: Types) -> NodeClaim:
-    """The claim as the provider launches it. Pure."""
+def launch_options(claim: NodeClaim, listed: Types, applied: Types) -> tuple[NodeClaim, ...]:
+    """The claim as the provider launches it, for each price from the lowest. Pure."""
     spec = claim.spec
     changed = {a.name: a for a, b in zip(applied, listed, strict=True) if a != b}
     options = _options(claim)
     if not changed.keys() & options:
-        return claim
+        return (claim,)
     added = {n for a in changed.values() for n in a.capacity} - {
         n for b in listed for n in b.capacity
     }
-    return msgspec.structs.replace(
-        claim,
-        spec=msgspec.structs.replace(
-            spec,
-            requirements=_cheapest(claim, options, applied),
-            resources=_without(spec.resources, added),
-        ),
+    resources = _without(spec.resources, added)
+    return tuple(
+        msgspec.structs.replace(
+            claim,
+            spec=msgspec.structs.replace(spec, requirements=found, resources=resources),
+        )
+        for found in _by_price(claim, options, applied)
     )
 
 
@@ -140,10 +150,10 @@ def _options(claim: NodeClaim) -> frozenset[str]:
     return frozenset(name for r in wanted for name in r.values)
 
 
-def _cheapest(
+def _by_price(
     claim: NodeClaim, options: frozenset[str], types: Types
-) -> tuple[NodeClaimRequirement, ...]:
-    """The requirements with the cheapest of the options only."""
+) -> tuple[tuple[NodeClaimRequirement, ...], ...]:
+    """The requirements with the options of one price only, for each price."""
     requirements = claim.spec.requirements
     wanted = {r.key: r for r in pool_requirements(as_dict(claim)["spec"]["requirements"])}
     prices: Mapping[str, float] = {
@@ -152,12 +162,18 @@ def _cheapest(
         if t.name in options
         and (found := [o.price for o in t.offerings if _is_launchable(o, wanted)])
     }
-    if not prices:
-        return requirements
-    least = min(prices.values())
-    kept = tuple(sorted(name for name, price in prices.items() if price <= least))
+    names = [
+        tuple(sorted(name for name, price in prices.items() if price == each))
+        for each in sorted(set(prices.values()))
+    ]
+    return tuple(_only(requirements, kept) for kept in names) or (requirements,)
+
+
+def _only(
+    requirements: tuple[NodeClaimRequirement, ...], names: tuple[str, ...]
+) -> tuple[NodeClaimRequirement, ...]:
     return tuple(
-        msgspec.structs.replace(r, values=kept, min_values=None) if r.key == INSTANCE_TYPE else r
+        msgspec.structs.replace(r, values=names, min_values=None) if r.key == INSTANCE_TYPE else r
         for r in requirements
     )
 
