@@ -7,8 +7,9 @@ disks and hear the power button; they join whatever cluster their seed names.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from typing import Any
 
 from envtest.control_plane import ControlPlane
 from moxwell.api import registry
@@ -42,7 +43,7 @@ def run_story(plane: ControlPlane, tell: Tell) -> None:
         engine = Engine(read_world(QUICK, "world", clock.monotonic()), clock, guest_os=guests)
         access = kubeconfig.find(clock, {}, str(plane.kubeconfig))
         async with KubeTransport(access) as handler:
-            await _install(Kube(handler))
+            await install(Kube(handler))
             await _with_controllers(handler, engine, guests, tell)
 
     asyncio.run(main())
@@ -76,10 +77,15 @@ async def _with_controllers(
         await engine.close()
 
 
-async def _install(kube: Kube) -> None:
+async def install(kube: Kube) -> None:
     """Our CRDs, and Kamaji's for the control plane that is played."""
     wanted = ("proxmox", "kamajicontrolplanes")
     crds = [c for c in registry.make_crds() if c["metadata"]["name"].startswith(wanted)]
+    await install_crds(kube, crds)
+
+
+async def install_crds(kube: Kube, crds: Sequence[dict[str, Any]]) -> None:
+    """Apply CRDs and wait until they are served."""
     for crd in crds:
         await kube.apply(crd, CRDS, force=True)
     for crd in crds:

@@ -102,6 +102,12 @@ class Overloaded(PveError, Busy):
     reason = "Overloaded"
 
 
+class NoQuorum(PveError, Busy):
+    """The cluster has no quorum and refuses changes until more of its hosts run."""
+
+    reason = "NoQuorum"
+
+
 class StorageFull(PveError, Busy):
     """The storage is full; the request succeeds once space is freed."""
 
@@ -253,6 +259,7 @@ TABLE: tuple[ErrorPattern, ...] = _rows(
         ((595, 596, 599), r"", HostUnreachable),
         ((), r"hostname lookup '.*' failed|no such cluster node|Target '.*' does not exist",
          HostMissing),
+        ((), r"cluster not ready - no quorum", NoQuorum),
         ((429, 502, 503, 504), r"", Overloaded),
         ((), r"guest agent is not running|agent.*got timeout|qga command .* timeout",
          AgentNotRunning),

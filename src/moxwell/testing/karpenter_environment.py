@@ -187,7 +187,7 @@ def create_program(
     regions = Regions(known, clock, connect=lambda c: effects.pve(transports[c.region]))
     reservations, regional = Reservations(), RegionRegistry(regions, known)
     add_infra(runtime, clock, regions, reservations, registry=regional)
-    _add_cluster_api(runtime, clock, handler)
+    add_cluster_api(runtime, clock, handler)
     runtime.manager.add_loop("pve", regions.run)
     side = management_side(runtime, clock, regions, regional, reservations, hosts)
     provider = add_provider(
@@ -198,7 +198,8 @@ def create_program(
     return ProviderProgram(runtime.manager, provider, regions)
 
 
-def _add_cluster_api(runtime: Runtime, clock: Clock, handler: Handler) -> None:
+def add_cluster_api(runtime: Runtime, clock: Clock, handler: Handler) -> None:
+    """Add the embedded Cluster API, whose tenants are reached by the same handler."""
     for controller in setup.controllers(
         runtime.kube,
         runtime.manager.caches,

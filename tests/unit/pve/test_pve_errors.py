@@ -30,6 +30,7 @@ CASES: list[tuple[int, str, type[e.PveError]]] = [
     (500, "hostname lookup 'x' failed - failed to get address info for: x", e.HostMissing),
     (500, "no such cluster node 'nosuch'", e.HostMissing),
     (500, "Target 'nosuch' does not exist.", e.HostMissing),
+    (500, "cluster not ready - no quorum?", e.NoQuorum),
     (503, "Service Unavailable", e.Overloaded),
     (500, "QEMU guest agent is not running", e.AgentNotRunning),
     (500, "No QEMU guest agent configured", e.NotSupported),

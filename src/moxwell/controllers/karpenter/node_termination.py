@@ -18,7 +18,7 @@ from moxwell.clock import Clock
 from moxwell.controllers.karpenter.drain import DrainState, drain_state, is_drainable
 from moxwell.controllers.karpenter.lookup import NODE_NAME, ClaimLookup
 from moxwell.controllers.karpenter.names import TERMINATION_TIMESTAMP
-from moxwell.controllers.karpenter.provider import InstanceReader, NodeInstance
+from moxwell.controllers.karpenter.provider import InstanceReader, InstanceState, NodeInstance
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.caches import Caches
 from moxwell.runtime.index import by_field
@@ -50,6 +50,11 @@ class NodeTermination:
     def deadline(self) -> datetime | None:
         """When the termination grace period of the node claim ends."""
         return termination_time(self.claim) if self.claim is not None else None
+
+    @property
+    def is_machine_lost(self) -> bool:
+        """Whether Proxmox has no machine of the node."""
+        return self.instance is None or self.instance.state is InstanceState.LOST
 
     @property
     def is_overdue(self) -> bool:

@@ -23,6 +23,7 @@ class InstanceState(StrEnum):
     LAUNCHED = "Launched"  # the guest exists and has a provider id
     FAILED = "Failed"  # it cannot be made; ``failure`` and ``message`` say why
     TERMINATING = "Terminating"  # deletion has begun
+    LOST = "Lost"  # it was launched, and Proxmox has no guest of it any more
 
 
 class LaunchFailure(StrEnum):

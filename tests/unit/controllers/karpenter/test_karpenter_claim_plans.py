@@ -1,5 +1,6 @@
 """The decisions about node claims and their nodes, as tables."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -425,6 +426,9 @@ def test_garbage_is_what_lost_its_claim_or_its_machine() -> None:
     assert found((instance(), other), (node(),)) == (1, 0, 0)
     assert found((), (node(),)) == (0, 0, 0)
     assert found((), (node("Unknown"),)) == (0, 1, 0)
+    gone = replace(instance(), state=InstanceState.LOST)
+    assert found((gone,), (node(),)) == (0, 0, 0)
+    assert found((gone,), (node("Unknown"),)) == (0, 1, 0)
     assert found((other,), (lost,)) == (1, 1, 1)
     assert found((other,), (lost,), unreadable=True) == (0, 0, 0)
     assert found((instance(),), (foreign,)) == (0, 0, 0)

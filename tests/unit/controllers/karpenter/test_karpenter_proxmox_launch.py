@@ -309,8 +309,11 @@ def proxmox(reason: str = "", provider_id: str = "") -> ProxmoxMachine:
         (proxmox("InsufficientResources"), InstanceState.FAILED, "InsufficientCapacity"),
         (proxmox("QuotaExceeded"), InstanceState.FAILED, "InsufficientCapacity"),
         (proxmox("StorageFull"), InstanceState.FAILED, "InsufficientCapacity"),
+        (proxmox("NoQuorum"), InstanceState.FAILED, "InsufficientCapacity"),
         (proxmox("TemplateNotFound"), InstanceState.FAILED, "LaunchFailed"),
         (proxmox("WaitingForNode", "proxmox://north/100"), InstanceState.LAUNCHED, None),
+        (proxmox("HostDown", "proxmox://north/100"), InstanceState.LAUNCHED, None),
+        (proxmox("Vanished", "proxmox://north/100"), InstanceState.LOST, None),
     ],
 )
 def test_the_state_of_an_instance(

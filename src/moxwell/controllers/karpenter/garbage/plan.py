@@ -9,6 +9,8 @@ from moxwell.controllers.karpenter.karpenter_conditions import is_true
 from moxwell.controllers.karpenter.names import FINALIZER
 from moxwell.controllers.karpenter.provider import InstanceState, NodeInstance
 
+_NOT_ALIVE = (InstanceState.TERMINATING, InstanceState.LOST)
+
 
 @dataclass(frozen=True, slots=True)
 class KarpenterInventory:
@@ -39,7 +41,7 @@ def leftovers(seen: KarpenterInventory) -> Leftovers:
     if seen.unreadable:
         return Leftovers()
     uids = {c.metadata.uid for c in seen.claims}
-    alive = [i for i in seen.instances if i.state is not InstanceState.TERMINATING]
+    alive = [i for i in seen.instances if i.state not in _NOT_ALIVE]
     machines = {i.uid for i in alive}
     provider_ids = {i.provider_id for i in alive if i.provider_id}
     ready = {n.spec.provider_id for n in seen.nodes if n.status.is_true("Ready")}

@@ -24,8 +24,10 @@ NO_CAPACITY = frozenset(
         "HostDown",
         "HostMissing",
         "HostUnreachable",
+        "NoQuorum",
     }
 )
+LOST = frozenset({"Vanished"})
 IN_PROGRESS = frozenset({"Cloning", "Migrating", "TaskRunning", "WaitingForClones"})
 NOT_MADE = frozenset(
     {
@@ -54,9 +56,11 @@ def instance_of(machine: Machine, proxmox: ProxmoxMachine | None) -> NodeInstanc
         return _instance(machine, record, InstanceState.TERMINATING, proxmox)
     if proxmox is None:
         return _instance(machine, record, InstanceState.PENDING, None)
-    if proxmox.spec.provider_id:
-        return _instance(machine, record, InstanceState.LAUNCHED, proxmox)
     ready = _condition(proxmox)
+    if proxmox.spec.provider_id:
+        lost = ready is not None and ready.status != "True" and ready.reason in LOST
+        state = InstanceState.LOST if lost else InstanceState.LAUNCHED
+        return _instance(machine, record, state, proxmox)
     failure = failure_of(ready)
     state = InstanceState.FAILED if failure else InstanceState.PENDING
     message = ready.message if ready else ""

@@ -48,6 +48,14 @@ class NodeBootstrap:
     def __init__(self, scaled: Kube, clock: Clock) -> None:
         self._kube, self._clock = scaled, clock
 
+    async def version(self, chosen: str) -> str:
+        """
+        The Kubernetes version of new nodes: the operator's choice, else that of the API server.
+
+        Cluster API's kubeadm provider makes no bootstrap data for a Machine without a version.
+        """
+        return chosen or (await self._kube.version()).git_version
+
     async def data(
         self,
         node: str,

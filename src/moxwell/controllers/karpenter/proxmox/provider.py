@@ -204,7 +204,7 @@ class ProxmoxProvider:
             self._fail(claim, LaunchFailure.INSUFFICIENT_CAPACITY, record.message)
             return None
         self._count(name, record, node_class)
-        version = self.parts.sources.defaults().version
+        version = await self.parts.bootstrap.version(self.parts.sources.defaults().version)
         bootstrap = _bootstrap(name, node_class)
         body = machine_objects.machine(self._cluster, name, claim, record, bootstrap, version)
         await Create(body, Machine.resource).perform(kube)
@@ -247,7 +247,7 @@ class ProxmoxProvider:
                 await Create(config, KubeadmConfig.resource).perform(kube)
         elif await kube.find(Secret, machine.name, machine.namespace) is None:
             data = await self.parts.bootstrap.data(
-                machine.name, claim, node_class, record, defaults.version
+                machine.name, claim, node_class, record, machine.spec.version
             )
             secret = machine_objects.bootstrap_secret(machine, data)
             await Create(secret, Secret.resource).perform(kube)

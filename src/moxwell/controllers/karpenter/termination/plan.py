@@ -70,7 +70,7 @@ def plan_termination(node: Node, seen: NodeTermination) -> TerminationMove:
     if claim is not None and claim.metadata.deletion_timestamp is None:
         write = Delete(NodeClaim, claim.metadata.name, uid=claim.metadata.uid)
         return Writes((write,), TerminationReason.DELETING_CLAIM, requeue_after=1.0)
-    if seen.instance is None and not node.status.is_true("Ready"):
+    if seen.is_machine_lost and not node.status.is_true("Ready"):
         return ReleaseNode(seen, drained=False)
     if (taint := disrupt(node)) is not None:
         return Writes((taint,), TerminationReason.DRAINING, requeue_after=0.0)
