@@ -231,7 +231,10 @@ def _reach(
     """The best template for the host: on it, then on shared storage, then clone and migrate."""
     ours = [t for t in templates if t.key.region == host.key.region]
     here = [t for t in ours if t.key == host.key]
-    shared = [t for t in ours if t.shared and all(s in host.stores for s in t.storages)]
+    wanted = host.stores.get(request.storage or host.capabilities.storage)
+    # Proxmox clones to another host only if the storage of the copy is shared too
+    reaches = wanted is None or wanted.shared
+    shared = [t for t in ours if t.shared and reaches and all(s in host.stores for s in t.storages)]
     for found in (here, shared):
         if found:
             return min(found, key=lambda t: (t.key, t.vmid)), False

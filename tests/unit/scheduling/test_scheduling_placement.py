@@ -189,6 +189,16 @@ def test_local_template_elsewhere_is_a_detour() -> None:
     assert "migrated" in str(placed.chosen)
 
 
+@pytest.mark.parametrize(("storage", "migrates"), [("lvm", True), ("ceph", False), ("", False)])
+def test_a_copy_on_a_local_storage_of_another_host_is_migrated(
+    storage: str, migrates: bool
+) -> None:
+    """Proxmox refuses to clone to another host if the storage of the copy is not shared."""
+    placed = choose_host(replace(REQUEST, storage=storage), [host("b")], templates=[SHARED])
+    assert placed.chosen is not None
+    assert placed.chosen.migrate_after_clone is migrates
+
+
 def test_linked_clone_stays_with_its_template() -> None:
     placed = choose_host(replace(REQUEST, linked=True), [host("c")], templates=[LOCAL_A])
     assert "a linked clone needs the template here; it is on r1/a" in placed.sentence()
