@@ -16,10 +16,12 @@ from moxwell.api.capi.bootstrap import KubeadmConfig
 from moxwell.api.capi.core import Machine
 from moxwell.api.core.resources import Secret
 from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.infra.warm_guests import WARM_POOL, is_warm
 from moxwell.api.karpenter.nodeclaims import NodeClaim
+from moxwell.api.karpenter.proxmox import ProxmoxNodeClass
 from moxwell.bootstrap import join_tokens
 from moxwell.controllers.karpenter.proxmox.catalogue import CatalogueSettings
-from moxwell.controllers.karpenter.proxmox.instance_record import CLAIM_UID
+from moxwell.controllers.karpenter.proxmox.instance_record import CLAIM_UID, guest_name
 from moxwell.runtime.manager import Manager
 from moxwell.scheduling.numa.host_numa import NodePolicy
 from moxwell.testing.embedded_environment import EmbeddedEnvironment, create_environment
@@ -33,6 +35,7 @@ from moxwell.testing.two_regions import TOKEN, TOKEN_SECRET, WORLD
 pytestmark = pytest.mark.slow
 QUIET = 130.0
 PARTS = 2
+SOUTH = ["pve1", "pve2"]
 PINNED = CatalogueSettings(node_policy=NodePolicy.STATIC)
 
 
@@ -125,7 +128,76 @@ def clones(world: EmbeddedEnvironment) -> int:
     return sum(t.type == "qmclone" and t.exitstatus == "OK" for t in tasks)
 
 
+@dataclass
+class FillPool(LaunchNode):
+    """A node class asks for warm guests: one is made on each host, and nothing else."""
+
+    async def act(self, world: EmbeddedEnvironment) -> None:
+        change = {"metadata": {"annotations": {WARM_POOL: "1"}}, "spec": {"region": "south"}}
+        await world.stage.kube.merge(ProxmoxNodeClass, "default", change)
+
+    def program(self, world: EmbeddedEnvironment, wires: EffectCounter) -> Manager:
+        token = f"{TOKEN}={TOKEN_SECRET}"
+        transports = {
+            name: SimTransport(world.engine, name, token=token) for name in world.engine.runtimes
+        }
+        return create_program(world, transports, wires, trusted=True, claims=True).manager
+
+    async def check(self, world: EmbeddedEnvironment) -> None:
+        guests = await world.stage.guests()
+        assert sorted(g.spec.target or "" for g in guests) == SOUTH
+        assert all(map(is_warm, guests))
+        vmids = {g.spec.virtual_machine_id for g in guests}
+        assert world.stage.vmids() == {"north": set(), "south": vmids}
+        assert clones(world) == len(SOUTH)
+        await world.close()
+
+
+@dataclass
+class TakeWarmGuest(FillPool):
+    """
+    A node claim gets one of the warm guests, and another one is made for the next.
+
+    A launch just after a restart may clone, since the state of the warm guests is not known yet.
+    """
+
+    async def world(self) -> EmbeddedEnvironment:
+        world = await super().world()
+        program = self.program(world, EffectCounter())
+        running = asyncio.create_task(program.run())
+        await super().act(world)
+
+        async def full() -> bool:
+            found = await world.stage.kube.get(ProxmoxNodeClass, "default")
+            pool = [c for c in found.status.conditions if c.type == "WarmPoolReady"]
+            return [c.status for c in pool] == ["True"]
+
+        await world.stage.until("the pool is full", full)
+        program.stop()
+        await running
+        return world
+
+    async def act(self, world: EmbeddedEnvironment) -> None:
+        await LaunchNode.act(self, world)
+
+    async def check(self, world: EmbeddedEnvironment) -> None:
+        env = world.stage
+        guests = await env.guests()
+        (taken,) = [g for g in guests if not is_warm(g)]
+        assert sorted(g.spec.target or "" for g in guests if is_warm(g)) == SOUTH
+        (node,) = (await env.kube.list(NODES)).items
+        (machine,) = (await env.kube.list(Machine)).items
+        assert node["metadata"]["name"] == taken.name == guest_name(machine)
+        assert env.vmids()["south"] == {g.spec.virtual_machine_id for g in guests}
+        assert clones(world) == len(SOUTH) + 1
+        tokens = await env.kube.list(Secret, "kube-system", labels=join_tokens.CLAIM_LABEL)
+        assert not tokens.items
+        await world.close()
+
+
 STORIES = [
+    pytest.param(FillPool, id="warm pool filled"),
+    pytest.param(TakeWarmGuest, id="warm guest taken"),
     pytest.param(lambda: LaunchNode(PINNED), id="launched with pinned CPUs"),
     pytest.param(EndNode, id="ended"),
 ]

@@ -6,6 +6,7 @@ reservations and agent polling are kept in memory and may be lost.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, assert_never
 
 from moxwell.api.capi.core import Machine
@@ -21,6 +22,7 @@ from moxwell.controllers.infra.machine.guest_agent import GuestAgentProbe
 from moxwell.controllers.infra.machine.moves import (
     AdoptGuest,
     ClaimAddresses,
+    DeleteWarmGuest,
     ForgetStaleClone,
     Move,
     ProxmoxMachineReason,
@@ -152,6 +154,8 @@ class MachineReconciler(Reconciler[ProxmoxMachine, ObservedProxmoxMachine, Move,
                 return await self._patch(move)
             case ForgetStaleClone():
                 return await self._patch(move)
+            case DeleteWarmGuest():
+                await self._delete_warm_guest(move)
             case Wait() | Done():
                 return None
             case _:
@@ -227,6 +231,11 @@ class MachineReconciler(Reconciler[ProxmoxMachine, ObservedProxmoxMachine, Move,
             await self._kube.delete(IPAddressClaim, name, namespace)
         except NotFound:
             return
+
+    async def _delete_warm_guest(self, move: DeleteWarmGuest) -> None:
+        target = move.target
+        with suppress(NotFound):
+            await self._kube.delete(ProxmoxMachine, target.name, target.namespace, uid=target.uid)
 
     # ---- events from caches, tasks and inventories
 

@@ -11,6 +11,7 @@ from moxwell.api.capi.core import Machine
 from moxwell.api.core.resources import Secret
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.infra.template import Claim
+from moxwell.api.infra.warm_guests import WARM_TAG, is_warm
 from moxwell.bootstrap.bootstrap_data import BootstrapData
 from moxwell.bootstrap.node_software import install_script, software_in
 from moxwell.controllers.infra.guest_names import BOOTING, iso_storage_of, iso_volid, mark_of
@@ -55,7 +56,8 @@ class GuestReader:
             return None
         host = region.inventory.hosts.get(guest.host)
         online = bool(host and host.online)
-        if ownership.has_mark_tags(guest.tags, mark) and not guest.template:
+        handed_over = WARM_TAG in guest.tags and not is_warm(obj)  # it is not configured yet
+        if ownership.has_mark_tags(guest.tags, mark) and not guest.template and not handed_over:
             found = MachineGuest(guest, True, marked=True, host_online=online)
             if obj.spec.changes == "InPlace" and online and may_differ(obj, guest):
                 return await self._read_all(obj, region, found)
@@ -94,7 +96,7 @@ class GuestReader:
             return MachineGuest(guest, False, cloning=True, config=config)
         if not self._adoption.is_ours(obj, config) or config.template:
             return MachineGuest(guest, False, config=config)
-        unbound = mark.key in guest.owner_keys
+        unbound = mark.key in guest.owner_keys and WARM_TAG not in guest.tags
         groups = await self._firewall_groups(obj, region, guest)
         return MachineGuest(
             guest, True, marked=unbound, unbound=unbound, config=config, firewall_groups=groups

@@ -44,6 +44,7 @@ class ProxmoxMachineReason(StrEnum):
     VANISHED = "Vanished"
     NOT_OURS = "NotOurs"
     STOPPED = "Stopped"
+    WARM = "Warm"  # a warm guest waits for a node claim
     PAUSED = "Paused"
     SUSPENDED = "Suspended"
     GUEST_FAILED = "GuestFailed"
@@ -158,6 +159,13 @@ class ForgetStaleClone:
         return {"spec": {"claim": {"staleClones": rest, "left": None}}}
 
 
+@dataclass(frozen=True, slots=True)
+class DeleteWarmGuest:
+    """Delete a warm guest's ProxmoxMachine, because its cluster is being deleted."""
+
+    target: MachineVersion
+
+
 SpecPatch = ReserveVMID | AdoptGuest | RecordApplied | SetProviderID | ForgetStaleClone
 
 
@@ -204,7 +212,7 @@ class TakeStep:
         return str(self.step)
 
 
-Move = SpecPatch | ClaimAddresses | ReleaseAddresses | TakeStep | Wait | Done
+Move = SpecPatch | ClaimAddresses | ReleaseAddresses | DeleteWarmGuest | TakeStep | Wait | Done
 
 
 def name_of(move: Move) -> str:

@@ -9,6 +9,7 @@ from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.network import NetworkDevice
 from moxwell.api.infra.template import LastApplied
 from moxwell.api.infra.tenant_limits import TenantLimits
+from moxwell.api.infra.warm_guests import WARM_TAG
 from moxwell.api.infra.zone_settings import ZoneSettings
 from moxwell.bootstrap.bootstrap_data import BootstrapData
 from moxwell.bootstrap.network import InterfaceAddress
@@ -93,6 +94,11 @@ class MachineGuest:
     @property
     def booting(self) -> bool:
         return BOOTING in self.seen.tags
+
+    @property
+    def warm(self) -> bool:
+        """Whether it is a warm guest, or one that was handed over and is not configured yet."""
+        return WARM_TAG in self.seen.tags
 
 
 @dataclass(frozen=True, slots=True)

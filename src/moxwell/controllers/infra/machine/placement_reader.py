@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from moxwell.api.infra.cluster import ProxmoxClusterSpec
 from moxwell.api.infra.machine import ProxmoxMachine, ProxmoxMachineSpec
-from moxwell.api.infra.template import Claim
 from moxwell.api.infra.tenant_limits import TenantLimits
+from moxwell.api.infra.warm_guests import is_warm, uses_no_compute
 from moxwell.api.infra.zone_settings import ZoneSettings
 from moxwell.clock import Clock
 from moxwell.controllers.infra.host_capabilities import HostCapabilityCache
@@ -24,8 +24,6 @@ from moxwell.pve.regions import Region, Regions
 from moxwell.pve.reservations import Reservations
 from moxwell.runtime.cache import Cache
 from moxwell.scheduling.inventory_model import (
-    GIB,
-    MIB,
     CandidateHost,
     HostCapabilities,
     HostKey,
@@ -34,6 +32,7 @@ from moxwell.scheduling.inventory_model import (
     PlacedReplica,
 )
 from moxwell.scheduling.numa.sources import NodeSettings, settings_of
+from moxwell.scheduling.pending_guests import pending_guest
 from moxwell.scheduling.placement import PlacementRequest
 from moxwell.scheduling.simulate import PlacementInput
 from moxwell.scheduling.templates import TemplateMissing, choose_templates
@@ -76,6 +75,8 @@ class PlacementReader:
         """Everything that the choice for a machine depends on, as it is now."""
         templates = await self._all_templates(machine.spec, zones, version, tenant)
         request = placement_request(machine.spec, spec, templates)
+        if is_warm(machine):
+            request = replace(request, cpus=0, memory_bytes=0)
         capabilities = await self._read_capabilities(zones, request)
         return ObservedPlacement(  # nothing is awaited from here on
             PlacementInput(
@@ -170,8 +171,12 @@ class PlacementReader:
             region = self._regions.find(other.spec.region)
             guest = region.inventory.find(vmid) if region else None
             known.add(other.uid)
-            if guest is None or not guest.memory_bytes:
-                pending.append(_pending_guest(other.spec, other.spec.region, claim))
+            key = HostKey(other.spec.region, claim.host)
+            counted = guest is not None and bool(guest.memory_bytes)
+            warm = guest is not None and _is_warm_guest(guest)
+            waiting = pending_guest(other, key, counted=counted, warm=warm)
+            if waiting is not None:
+                pending.append(waiting)
         for r in self._reservations.open(excluding=known):
             key = HostKey(r.region, r.host)
             pending.append(PendingGuest(key, r.cpus, r.memory_bytes, r.storage, r.disk_bytes))
@@ -201,7 +206,9 @@ def _hosts(
         for name, host in view.hosts.items():
             if settings.nodes and name not in settings.nodes:
                 continue
-            guests = [g for g in view.by_host.get(name, ()) if not g.template]
+            guests = [
+                g for g in view.by_host.get(name, ()) if not g.template and not _is_warm_guest(g)
+            ]
             stores = {
                 s.name: HostStorage(s.name, s.free_bytes, s.shared, s.available, s.content, s.type)
                 for (at, _), s in view.storages.items()
@@ -224,6 +231,10 @@ def _hosts(
             )
 
 
+def _is_warm_guest(guest: ObservedGuest) -> bool:
+    return uses_no_compute(guest.tags, has_process=guest.has_process)
+
+
 def _percent(ratio: float | None) -> int | None:
     return None if ratio is None else round(ratio * 100)
 
@@ -235,17 +246,6 @@ def _with_zone(found: HostCapabilities | None, zone: ZoneSettings) -> HostCapabi
         storage=zone.storage,
         iso_storage=zone.iso_storage,
         bridge=zone.bridge,
-    )
-
-
-def _pending_guest(spec: ProxmoxMachineSpec, region: str, claim: Claim) -> PendingGuest:
-    boot = spec.disks.boot_volume.size_gb * GIB if spec.disks and spec.disks.boot_volume else 0
-    return PendingGuest(
-        HostKey(region, claim.host),
-        (spec.num_cores or 1) * (spec.num_sockets or 1),
-        (spec.memory_mib or 512) * MIB,
-        claim.storage,
-        0 if claim.linked else boot,
     )
 
 

@@ -11,6 +11,7 @@ bootstrap ISO is attached, and a machine with a providerID was started once.
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.infra.template import Claim
 from moxwell.api.infra.tenant_limits import violations_of
+from moxwell.api.infra.warm_guests import is_warm
 from moxwell.controllers.infra.guest_names import mark_of
 from moxwell.controllers.infra.machine import in_place, steps
 from moxwell.controllers.infra.machine.deletion import (
@@ -23,6 +24,7 @@ from moxwell.controllers.infra.machine.moves import (
     ZONE_LABEL,
     AdoptGuest,
     ClaimAddresses,
+    DeleteWarmGuest,
     MachineVersion,
     Move,
     ProxmoxMachineReason,
@@ -31,7 +33,11 @@ from moxwell.controllers.infra.machine.moves import (
     SetProviderID,
     TakeStep,
 )
-from moxwell.controllers.infra.machine.observed import MachineGuest, ObservedProxmoxMachine
+from moxwell.controllers.infra.machine.observed import (
+    MachineGuest,
+    ObservedProxmoxMachine,
+    OwnerObjects,
+)
 from moxwell.controllers.infra.machine.placement import choose_place
 from moxwell.controllers.infra.machine.power import wait_to_execute
 from moxwell.controllers.infra.machine.replacement import (
@@ -53,6 +59,7 @@ from moxwell.pve.steps import (
     Migrate,
     Start,
     Step,
+    Stop,
 )
 from moxwell.runtime.key import Key
 from moxwell.runtime.move import Done, Wait
@@ -77,6 +84,8 @@ def _decide(obj: ProxmoxMachine, seen: ObservedProxmoxMachine) -> Decision:
         return RecordApplied(MachineVersion.of(obj), seen.legacy_applied)
     if wait := _missing_owner(obj, seen) or region_problem(seen):
         return wait
+    if is_warm(obj) and seen.owners is not None and _is_ending(seen.owners):
+        return DeleteWarmGuest(MachineVersion.of(obj))
     if obj.spec.virtual_machine_id is None:
         return _place(obj, seen)
     if claim is None:
@@ -89,12 +98,16 @@ def _decide(obj: ProxmoxMachine, seen: ObservedProxmoxMachine) -> Decision:
 
 
 def _missing_owner(obj: ProxmoxMachine, seen: ObservedProxmoxMachine) -> Wait | None:
-    if seen.machine is None:
+    if seen.machine is None and not is_warm(obj):
         return Wait(ProxmoxMachineReason.WAITING_FOR_MACHINE, "no Machine owns this object yet")
     if seen.owners is None:
         message = "its Cluster or ProxmoxCluster does not exist yet"
         return Wait(ProxmoxMachineReason.WAITING_FOR_CLUSTER, message)
     return missing_prerequisite(obj, seen.owners)
+
+
+def _is_ending(owners: OwnerObjects) -> bool:
+    return owners.cluster.deleting or owners.proxmox_cluster.deleting
 
 
 # ---- placement
@@ -154,6 +167,8 @@ def _while_cloning(
     obj: ProxmoxMachine, claim: Claim, seen: ObservedProxmoxMachine, reason: ProxmoxMachineReason
 ) -> Decision:
     """What can be done while the clone runs: addresses, and the bootstrap ISO that needs them."""
+    if is_warm(obj):
+        return _wait_for_clone(obj, claim, reason)
     if move := _claim_addresses(obj, seen):
         return move
     if seen.addresses.pending:
@@ -164,6 +179,10 @@ def _while_cloning(
         return Wait(ProxmoxMachineReason.WAITING_FOR_BOOTSTRAP_DATA, message)
     if seen.iso_exists is False:
         return steps.upload_iso(obj, claim, seen)
+    return _wait_for_clone(obj, claim, reason)
+
+
+def _wait_for_clone(obj: ProxmoxMachine, claim: Claim, reason: ProxmoxMachineReason) -> Wait:
     if reason is ProxmoxMachineReason.WAITING_FOR_CLONES:
         message = f"other full clones run on {claim.template_host} or storage {claim.storage}"
         return Wait(reason, message, requeue_after=CLONE_POLL_SECONDS)
@@ -199,6 +218,9 @@ def _advance(
         return steps.set_mark(obj, guest)
     if not guest.marked:
         return _prepare(obj, claim, seen, guest)
+    if is_warm(obj):
+        message = f"guest {guest.seen.vmid} is {guest.seen.status} and waits for a node claim"
+        return Wait(ProxmoxMachineReason.WARM, message)
     if not obj.spec.provider_id:
         return _start(obj, seen, guest)
     return _maintain(obj, claim, seen, guest)
@@ -232,6 +254,12 @@ def _prepare(
             with_local_disks=True,
             target_storage=storage,
         )
+    if is_warm(obj):
+        return steps.grow_disk(obj, guest) or steps.mark_warm(obj, guest)
+    if seen.excess:
+        return quota_exceeded(seen.excess)
+    if guest.warm and guest.seen.has_process:
+        return Stop(steps.guest(obj, guest))  # somebody started it
     if seen.iso_exists is not True:
         return _while_cloning(obj, claim, seen, ProxmoxMachineReason.BOOTSTRAPPING)
     return (

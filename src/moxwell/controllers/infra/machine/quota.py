@@ -9,6 +9,7 @@ two machines cannot both take the last room.
 from collections.abc import Callable, Mapping
 
 from moxwell.api.infra.machine import ProxmoxMachine, ProxmoxMachineSpec
+from moxwell.api.infra.warm_guests import is_warm
 from moxwell.api.kinds import Resource
 from moxwell.controllers.infra.machine.observed import MachineGuest
 from moxwell.kube.errors import KubeForbidden
@@ -54,8 +55,7 @@ class QuotaReader:
         self, machine: ProxmoxMachine, limits: Mapping[str, Limits]
     ) -> tuple[Excess, ...]:
         """The limits that a machine without a VMID would exceed; never awaits."""
-        asked = quota.machine_amounts(machine.spec)
-        return self._excess(machine, limits, asked, Amounts(), unplaced=False)
+        return self._excess(machine, limits, amounts_of(machine), Amounts(), unplaced=False)
 
     def excess_of_growth(
         self, machine: ProxmoxMachine, guest: MachineGuest, limits: Mapping[str, Limits]
@@ -103,12 +103,18 @@ def machine_usage(
     """What the machines of a tenant use that have a VMID, or one reserved; never awaits."""
     reserved = {r.owner for r in reservations.open()}
     return quota.total(
-        quota.machine_amounts(m.spec)
+        amounts_of(m)
         for m in machines.list()
         if m.uid != excluding
         and quota.belongs_to(m.namespace, tenant)
         and (unplaced or m.spec.virtual_machine_id is not None or m.uid in reserved)
     )
+
+
+def amounts_of(machine: ProxmoxMachine) -> Amounts:
+    """What a machine uses; a warm guest is stopped and uses storage only."""
+    found = quota.machine_amounts(machine.spec)
+    return Amounts(storage=found.storage) if is_warm(machine) else found
 
 
 def grows(spec: ProxmoxMachineSpec, guest: MachineGuest) -> bool:

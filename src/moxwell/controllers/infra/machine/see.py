@@ -9,13 +9,15 @@ from dataclasses import dataclass, replace
 
 from msgspec import structs
 
-from moxwell.api.capi.core import Cluster, Machine
+from moxwell.api.capi.core import Cluster, Machine, MachineSpec
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.infra.template import Claim, LastApplied
 from moxwell.api.infra.tenant_limits import TenantLimits, limits_in
+from moxwell.api.infra.warm_guests import is_warm
 from moxwell.api.infra.zone_settings import zone_settings_of
 from moxwell.api.kinds import Resource
+from moxwell.api.meta import ObjectMeta
 from moxwell.bootstrap.network_plan import devices_of
 from moxwell.controllers.infra.machine.clone_slots import CloneSlots, CloneTarget
 from moxwell.controllers.infra.machine.guest import GuestReader, read_bootstrap
@@ -108,8 +110,9 @@ class MachineObserver:
         key = proxmox_cluster_key(cluster) if cluster else None
         proxmox_cluster = self._caches.proxmox_clusters.find(key) if key else None
         owners = None
-        if machine and cluster and proxmox_cluster:
-            owners = OwnerObjects(machine, cluster, proxmox_cluster)
+        future = machine or (_future_machine(obj, cluster) if cluster and is_warm(obj) else None)
+        if future and cluster and proxmox_cluster:
+            owners = OwnerObjects(future, cluster, proxmox_cluster)
         return ObservedProxmoxMachine(
             machine=machine,
             owners=owners,
@@ -149,6 +152,9 @@ class MachineObserver:
     ) -> ObservedProxmoxMachine:
         """Whether a tenant may have the larger size that a change in place asks for."""
         guest = seen.guest
+        if guest is not None and guest.warm and not is_warm(obj):  # it is handed over
+            limits = await self._quota.limits(obj.namespace, reader)
+            return replace(seen, excess=self._quota.excess_of_new(obj, limits))
         if obj.spec.changes != "InPlace" or guest is None or not guest.marked:
             return seen
         if not grows(obj.spec, guest):
@@ -174,9 +180,9 @@ class MachineObserver:
         seen = self._see_tasks(obj, region, replace(seen, zone=zone))
         if claim is None:
             return replace(seen, guest=await self._guests.find(obj, region))
-        if not obj.spec.provider_id:
+        if not obj.spec.provider_id and not is_warm(obj):
             seen = await self._see_iso(obj, owners.machine, region, seen, reader)
-        ready = bool(obj.spec.provider_id or seen.iso_exists)
+        ready = bool(obj.spec.provider_id or seen.iso_exists or is_warm(obj))
         seen = replace(seen, guest=await self._guests.find(obj, region, read_config=ready))
         seen = await self._see_stale_clones(obj, region, _located(seen, claim, region))
         if seen.guest is not None and seen.guest.marked:
@@ -331,6 +337,14 @@ class MachineObserver:
             failure=self._backoff.find(key),
             backoff_seconds=self._backoff.seconds_left(key),
         )
+
+
+def _future_machine(obj: ProxmoxMachine, cluster: Cluster) -> Machine:
+    """A warm guest has no Machine yet: its own spec says where it is placed."""
+    return Machine(
+        metadata=ObjectMeta(name=obj.name, namespace=obj.namespace),
+        spec=MachineSpec(cluster_name=cluster.name),
+    )
 
 
 def legacy_applied(obj: ProxmoxMachine) -> LastApplied | None:

@@ -7,6 +7,7 @@ that was read. The tags in that write are the evidence that it happened.
 
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.infra.template import Claim, HighAvailability
+from moxwell.api.infra.warm_guests import WARM_TAG
 from moxwell.bootstrap.bootstrap_data import (
     SCHEME,
     BootstrapIdentity,
@@ -129,6 +130,13 @@ def first_config(
         delete=changes.drop,
         digest=config.digest,
     )
+
+
+def mark_warm(obj: ProxmoxMachine, found: MachineGuest) -> Configure:
+    """Set the owner mark of a warm guest, and the tag by which its compute does not count."""
+    config = found.config or GuestConfig({})
+    changes = {"tags": mark_of(obj).tags([WARM_TAG])}
+    return Configure(guest(obj, found), changes=changes, digest=config.digest)
 
 
 def eject_iso(obj: ProxmoxMachine, found: MachineGuest) -> Configure:

@@ -11,6 +11,7 @@ from typing import Protocol
 from moxwell.api.capi.core import Cluster, Machine
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.infra.warm_guests import uses_no_compute
 from moxwell.api.infra.zone_settings import ZoneSettings
 from moxwell.api.karpenter.proxmox import ProxmoxNodeClass
 from moxwell.api.karpenter.proxmox_templates import ProxmoxTemplate, ProxmoxUnmanagedTemplate
@@ -27,7 +28,11 @@ from moxwell.controllers.karpenter.proxmox.host_states import (
     host_states,
     pending_guests,
 )
-from moxwell.controllers.karpenter.proxmox.launches import LaunchedCapacity, begun_launches
+from moxwell.controllers.karpenter.proxmox.launches import (
+    LaunchedCapacity,
+    begun_launches,
+    launched_names,
+)
 from moxwell.controllers.karpenter.proxmox.node_class_check import (
     CheckedNodeClass,
     InstanceTemplate,
@@ -195,7 +200,7 @@ class NodeClassReader:
         machines = sources.management.proxmox_machines.list()
         regions = {region.name: region for region, _ in zones.values()}
         pending = pending_guests(machines, sources.reservations.open(), regions)
-        known = {f"{m.namespace}/{m.name}" for m in machines}
+        known = launched_names(machines)
         begun = begun_launches(sources.management.machines.list(), known)
         unseen = (*begun.values(), *sources.launched.unseen({*known, *begun}))
         storage = node_class.spec.boot_device.storage
@@ -212,10 +217,18 @@ class NodeClassReader:
         for region, settings in zones.values():
             hosts = allowed_hosts(cluster.spec, region, settings)
             online = [h for h in hosts if region.inventory.view.hosts[h].online]
-            own = {vmid for vmid, _, _ in self._own_guests(region)}
+            own = {vmid for vmid, _, _ in self._own_guests(region)} | self._warm_guests(region)
             read = await self._sources.numa.read(region, online, own)
             found |= {HostKey(region.name, host): each for host, each in read.items()}
         return found
+
+    def _warm_guests(self, region: Region) -> set[int]:
+        """The VMIDs of stopped guests that use no CPUs."""
+        return {
+            guest.vmid
+            for guest in region.inventory.guests.values()
+            if uses_no_compute(guest.tags, has_process=guest.has_process)
+        }
 
     def _own_uses(self, zones: Zones) -> Iterable[tuple[HostKey, GuestCpuUse]]:
         regions = {region.name: region for region, _ in zones.values()}

@@ -11,12 +11,15 @@ from dataclasses import dataclass
 
 from moxwell.api.infra.cluster import ProxmoxClusterSpec
 from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.infra.warm_guests import uses_no_compute
 from moxwell.api.infra.zone_settings import ZoneSettings
+from moxwell.pve.model import ObservedGuest
 from moxwell.pve.regions import Region
 from moxwell.pve.reservations import Reservation
 from moxwell.scheduling.guest_offerings import HostRoom
-from moxwell.scheduling.inventory_model import GIB, MIB, HostKey, PendingGuest
+from moxwell.scheduling.inventory_model import HostKey, PendingGuest
 from moxwell.scheduling.numa.sources import HostSettings
+from moxwell.scheduling.pending_guests import pending_guest
 
 Zones = Mapping[str, tuple[Region, ZoneSettings]]
 FULL_PERCENT = 100
@@ -107,7 +110,7 @@ def _state(
 ) -> HostState:
     view = region.inventory.view
     host, key = view.hosts[name], HostKey(region.name, name)
-    guests = [g for g in view.by_host.get(name, ()) if not g.template]
+    guests = [g for g in view.by_host.get(name, ()) if not g.template and not _is_warm_guest(g)]
     here = [p for p in pending if p.key == key]
     cpus = int(sum(g.cpus for g in guests)) + sum(p.cpus for p in here)
     memory = sum(g.memory_bytes for g in guests) + sum(p.memory_bytes for p in here)
@@ -171,23 +174,17 @@ def pending_guests(
         known.add(machine.uid)
         vmid = spec.virtual_machine_id
         guest = region.inventory.find(vmid) if vmid is not None else None
-        if guest is None or not guest.memory_bytes:
-            waiting.append(_guest(machine, HostKey(region.name, host)))
+        counted = guest is not None and bool(guest.memory_bytes)
+        warm = guest is not None and _is_warm_guest(guest)
+        each = pending_guest(machine, HostKey(region.name, host), counted=counted, warm=warm)
+        if each is not None:
+            waiting.append(each)
     rest = (r for r in reservations if r.owner not in known)
     return (*waiting, *(_reserved(r) for r in rest))
 
 
-def _guest(machine: ProxmoxMachine, key: HostKey) -> PendingGuest:
-    spec = machine.spec
-    boot = spec.disks.boot_volume.size_gb * GIB if spec.disks and spec.disks.boot_volume else 0
-    claim = spec.claim
-    return PendingGuest(
-        key,
-        (spec.num_cores or 1) * (spec.num_sockets or 1),
-        (spec.memory_mib or 512) * MIB,
-        (claim.storage if claim else spec.storage) or "",
-        0 if claim and claim.linked else boot,
-    )
+def _is_warm_guest(guest: ObservedGuest) -> bool:
+    return uses_no_compute(guest.tags, has_process=guest.has_process)
 
 
 def _reserved(each: Reservation) -> PendingGuest:

@@ -54,6 +54,7 @@ class InstanceRecord(Value, frozen=True, kw_only=True):
     sockets: int = 1
     numa_nodes: tuple[NumaNodeSpec, ...] = msgspec.field(name="numaNodes", default=())
     cpu_pinning: CpuPinning | None = msgspec.field(name="cpuPinning", default=None)
+    warm_guest: str = msgspec.field(name="warmGuest", default="")  # its ProxmoxMachine
     huge_pages_mib: Literal[0, 2, 1024] = msgspec.field(name="hugePagesMiB", default=0)
 
     @property
@@ -62,8 +63,14 @@ class InstanceRecord(Value, frozen=True, kw_only=True):
         return f"{self.region}/{self.template_host}/{self.template}"
 
 
+def guest_name(machine: Machine) -> str:
+    """The name of the ProxmoxMachine, the guest and the node of a Machine."""
+    ref = machine.spec.infrastructure_ref
+    return ref.name if ref else machine.name
+
+
 def machine_name(cluster: str, claim: str, uid: str) -> str:
-    """The name of the Machine, the guest and the node of a claim."""
+    """The name of a claim's Machine, and of its guest and node unless it gets a warm guest."""
     digest = hashlib.sha256(f"{cluster}/{uid}".encode()).hexdigest()[:10]
     stem = re.sub(r"[^a-z0-9-]+", "-", f"{cluster}-{claim}".lower())
     return f"{stem[: NAME_LIMIT - len(digest) - 1].strip('-') or 'node'}-{digest}"

@@ -6,7 +6,7 @@ selects, so that claims scatter and a repeated choice is the same.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from moxwell.api.karpenter.nodeclaims import NodeClaim
@@ -17,6 +17,7 @@ from moxwell.controllers.karpenter.proxmox.catalogue import (
 )
 from moxwell.scheduling.guest_offerings import FAMILY, LABELS, Blocked
 from moxwell.scheduling.guest_sizes import GuestSize
+from moxwell.scheduling.inventory_model import HostKey
 from moxwell.scheduling.requirements import LabelRequirement, requirement
 from moxwell.scheduling.resource_lists import ResourceList, less, requested
 from moxwell.scheduling.well_known_labels import (
@@ -62,8 +63,13 @@ def choose(
     settings: CatalogueSettings,
     blocked: Blocked = (),
     at_random: bool = False,
+    warm: Collection[HostKey] = (),
 ) -> LaunchChoice | NoOffering:
-    """The offering for a node claim, or why there is none."""
+    """
+    The offering for a node claim, or why there is none.
+
+    Of equal prices a host in ``warm`` is taken: it has a guest that is already cloned.
+    """
     wanted = _requirements(claim)
     requests = requested(claim.spec.resources.requests if claim.spec.resources else None)
     known = tuple(hosts)
@@ -76,7 +82,7 @@ def choose(
     large = [c for c in compatible if _holds(c.allocatable, requests)]
     free = [c for c in large if _is_free(c, blocked)]
     if free:
-        return min(free, key=lambda c: _rank(c, claim.uid, at_random))
+        return min(free, key=lambda c: _rank(c, claim.uid, at_random, warm))
     return NoOffering(_why(known, compatible, large))
 
 
@@ -118,12 +124,15 @@ def _is_free(choice: LaunchChoice, blocked: Blocked) -> bool:
     return room.fits(choice.size) and (choice.size.name, room.key) not in blocked
 
 
-def _rank(choice: LaunchChoice, uid: str, at_random: bool) -> tuple[float, float, str, str]:
+def _rank(
+    choice: LaunchChoice, uid: str, at_random: bool, warm: Collection[HostKey]
+) -> tuple[float, bool, float, str, str]:
     key = str(choice.candidate.room.key)
+    cold = choice.candidate.room.key not in warm
     load = choice.candidate.state.load
     if at_random:
         load = int.from_bytes(hashlib.sha256(f"{uid}/{key}".encode()).digest()[:6], "big")
-    return choice.size.price, load, choice.size.name, key
+    return choice.size.price, cold, load, choice.size.name, key
 
 
 def _why(

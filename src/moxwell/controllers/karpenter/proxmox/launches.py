@@ -7,7 +7,8 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from moxwell.api.capi.core import Machine
-from moxwell.api.infra.machine import ProxmoxMachineSpec
+from moxwell.api.infra.machine import ProxmoxMachine, ProxmoxMachineSpec
+from moxwell.api.infra.warm_guests import is_warm
 from moxwell.clock import Clock
 from moxwell.controllers.karpenter.provider import LaunchFailure
 from moxwell.controllers.karpenter.proxmox.instance_record import InstanceRecord, record_of
@@ -46,6 +47,15 @@ def record_use(record: InstanceRecord) -> GuestCpuUse:
         num_cores=record.cpus, memory_mib=record.memory_mib, numa_nodes=record.numa_nodes
     )
     return read_use(compute(spec), record.cpu_pinning.cpus if record.cpu_pinning else "")
+
+
+def launched_names(machines: Iterable[ProxmoxMachine]) -> set[str]:
+    """The namespaces and names of the Machines that own these; warm guests are not launched."""
+    return {
+        f"{m.namespace}/{next((o.name for o in m.metadata.owner_references), m.name)}"
+        for m in machines
+        if not is_warm(m)
+    }
 
 
 def begun_launches(machines: Iterable[Machine], known: Container[str]) -> dict[str, PendingGuest]:

@@ -24,6 +24,7 @@ from moxwell.controllers.karpenter.proxmox.instance_record import (
     CLAIM_UID,
     INSTANCE,
     InstanceRecord,
+    guest_name,
     record_text,
     uid_label,
 )
@@ -46,7 +47,11 @@ def machine(
     spec: Json = {
         "clusterName": cluster.name,
         "bootstrap": bootstrap,
-        "infrastructureRef": {"apiGroup": INFRA, "kind": "ProxmoxMachine", "name": name},
+        "infrastructureRef": {
+            "apiGroup": INFRA,
+            "kind": "ProxmoxMachine",
+            "name": record.warm_guest or name,
+        },
         "deletion": {
             "nodeDrainTimeoutSeconds": DRAIN_SECONDS,
             "nodeVolumeDetachTimeoutSeconds": DRAIN_SECONDS,
@@ -64,7 +69,7 @@ def proxmox_machine(
     owner: Machine, record: InstanceRecord, node_class: ProxmoxNodeClass, defaults: MachineDefaults
 ) -> Json:
     """The ProxmoxMachine of a Machine."""
-    spec = dict(defaults.spec) | {
+    spec = defaults_without(defaults, "templateName", "templateSelector", "zones") | {
         "instanceType": record.instance_type,
         "numSockets": record.sockets,
         "numCores": record.cpus // record.sockets,
@@ -79,15 +84,28 @@ def proxmox_machine(
         "checks": _checks(node_class),
         "description": f"Node claim {owner.metadata.annotations.get(CLAIM_NAME, '')}",
     }
-    for name in ("templateName", "templateSelector", "zones"):
-        spec.pop(name, None)
     spec |= _cpu_placement(record)
-    if storage := node_class.spec.boot_device.storage:
-        spec |= {"storage": storage, "full": True}
+    spec |= boot_storage(node_class)
     spec |= changeable_spec(node_class, defaults)
     if node_class.spec.security_groups:
         spec["network"] = _filtered_network(spec.get("network") or {}, node_class)
+    return owned_proxmox_machine(owner, spec)
+
+
+def owned_proxmox_machine(owner: Machine, spec: Json) -> Json:
+    """A ProxmoxMachine that a Machine owns."""
     return _owned(owner, f"{INFRA}/{HUB}", "ProxmoxMachine") | {"spec": spec}
+
+
+def defaults_without(defaults: MachineDefaults, *names: str) -> Json:
+    """The operator's settings without some fields, which a launch decides."""
+    return {name: value for name, value in defaults.spec.items() if name not in names}
+
+
+def boot_storage(node_class: ProxmoxNodeClass) -> Json:
+    """The storage of the boot disk; the template decides it if the node class does not."""
+    storage = node_class.spec.boot_device.storage
+    return {"storage": storage, "full": True} if storage else {}
 
 
 def _cpu_placement(record: InstanceRecord) -> Json:
@@ -175,7 +193,7 @@ def bootstrap_secret(owner: Machine, data: Mapping[str, str]) -> Json:
 def _owned(owner: Machine, api_version: str, kind: str) -> Json:
     reference = owner_reference(owner)
     metadata: Json = {
-        "name": owner.name,
+        "name": guest_name(owner),
         "namespace": owner.namespace,
         "labels": {k: owner.metadata.labels[k] for k in (CLUSTER_NAME, CLAIM_UID)},
         "ownerReferences": [

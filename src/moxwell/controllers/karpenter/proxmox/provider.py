@@ -2,9 +2,11 @@
 The autoscaler's provider over Proxmox: machines of node claims in the management cluster.
 
 ``launch`` writes in an order that survives a crash: the Machine with the record of what was chosen,
-then its bootstrap data, then its ProxmoxMachine. A repeated call creates what is missing.
+then its bootstrap data, then its ProxmoxMachine. A repeated call creates what is missing. If the
+chosen host has a warm guest, its ProxmoxMachine is reserved first and handed over last.
 """
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +17,7 @@ from moxwell.api.capi.core import Machine
 from moxwell.api.capi.shared import BOOTSTRAP
 from moxwell.api.core.resources import Secret
 from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.infra.warm_guests import is_warm
 from moxwell.api.karpenter.nodeclaims import NodeClaim
 from moxwell.api.karpenter.nodepools import NodePool
 from moxwell.api.karpenter.proxmox import PROVIDER_GROUP, ProxmoxNodeClass
@@ -35,6 +38,7 @@ from moxwell.controllers.karpenter.proxmox.class_reader import (
 from moxwell.controllers.karpenter.proxmox.instance_record import (
     CLAIM_UID,
     InstanceRecord,
+    guest_name,
     machine_name,
     record_of,
 )
@@ -48,6 +52,7 @@ from moxwell.controllers.karpenter.proxmox.launches import (
     pending_guest,
 )
 from moxwell.controllers.karpenter.proxmox.node_bootstrap import NodeBootstrap
+from moxwell.controllers.karpenter.proxmox.warm_guests import WarmGuests
 from moxwell.errors import Invalid
 from moxwell.kube.client import Kube
 from moxwell.runtime.cache import Cache
@@ -78,6 +83,7 @@ class ProviderParts:
     bootstrap: NodeBootstrap
     unavailable: UnavailableOfferings
     failed: FailedLaunches
+    warm: WarmGuests
 
 
 class ProxmoxProvider:
@@ -106,7 +112,8 @@ class ProxmoxProvider:
         name = machine_name(self._cluster.name, claim.name, claim.uid)
         machine = self.parts.machines.find(Key(self._cluster.namespace, name))
         if machine is not None and machine.metadata.labels.get(CLAIM_UID) == claim.uid:
-            complete = self._proxmox_machine(machine) is not None
+            made = self._proxmox_machine(machine)
+            complete = made is not None and not is_warm(made)
             return self._observed(machine) if complete else None  # a launch goes on
         failed = self.parts.failed.find(claim.uid)
         if failed is None:
@@ -149,7 +156,7 @@ class ProxmoxProvider:
 
     def _proxmox_machine(self, machine: Machine) -> ProxmoxMachine | None:
         cache = self.parts.sources.management.proxmox_machines
-        return cache.find(Key(machine.namespace, machine.name))
+        return cache.find(Key(machine.namespace, guest_name(machine)))
 
     def _class_of(self, ref: Any) -> ProxmoxNodeClass | None:
         if ref.group != PROVIDER_GROUP or ref.kind != "ProxmoxNodeClass":
@@ -198,21 +205,36 @@ class ProxmoxProvider:
         if not state.ready:
             self._fail(claim, LaunchFailure.NODE_CLASS_NOT_READY, state.message)
             return None
-        choice = self._choose(claim, node_class, read)  # nothing is awaited since ``read``
+        warm = self.parts.warm.ready(node_class, read.checked.zones, claim.uid)
+        choice = self._choose(claim, node_class, read, warm)  # nothing is awaited since ``read``
         record = choice if isinstance(choice, NoOffering) else _placed(choice, node_class)
         if isinstance(record, NoOffering):
             self._fail(claim, LaunchFailure.INSUFFICIENT_CAPACITY, record.message)
             return None
         self._count(name, record, node_class)
+        record = await self._reserve(record, warm, claim.uid)
         version = await self.parts.bootstrap.version(self.parts.sources.defaults().version)
-        bootstrap = _bootstrap(name, node_class)
+        bootstrap = _bootstrap(record.warm_guest or name, node_class)
         body = machine_objects.machine(self._cluster, name, claim, record, bootstrap, version)
         await Create(body, Machine.resource).perform(kube)
         self.parts.failed.remove(claim.uid)
         return await kube.find(Machine, name, namespace)
 
+    async def _reserve(
+        self, record: InstanceRecord, warm: Mapping[HostKey, ProxmoxMachine], uid: str
+    ) -> InstanceRecord:
+        """The record with a warm guest of its host, if there is one that nobody else takes."""
+        found = warm.get(HostKey(record.region, record.host))
+        if found is None or not await self.parts.warm.reserve(found, uid):
+            return record
+        return structs.replace(record, warm_guest=found.name)
+
     def _choose(
-        self, claim: NodeClaim, node_class: ProxmoxNodeClass, read: ReadNodeClass
+        self,
+        claim: NodeClaim,
+        node_class: ProxmoxNodeClass,
+        read: ReadNodeClass,
+        warm: Collection[HostKey],
     ) -> LaunchChoice | NoOffering:
         strategy = node_class.spec.placement_strategy.zone_balance
         return choose(
@@ -222,6 +244,7 @@ class ProxmoxProvider:
             settings=read.settings,
             blocked=self.parts.unavailable.current(),
             at_random=strategy == "AvailabilityFirst",
+            warm=warm,
         )
 
     def _count(self, name: str, record: InstanceRecord, node_class: ProxmoxNodeClass) -> None:
@@ -237,22 +260,30 @@ class ProxmoxProvider:
         if record is None:
             return
         kube, sources = self.parts.management, self.parts.sources
-        defaults = sources.defaults()
-        if await kube.find(ProxmoxMachine, machine.name, machine.namespace) is not None:
-            return  # it is created last
+        defaults, name = sources.defaults(), guest_name(machine)
+        found = await kube.find(ProxmoxMachine, name, machine.namespace)
+        if found is not None and not is_warm(found):
+            return  # it is created, or handed over, last
+        if record.warm_guest and (found is None or found.deleting):
+            lost = Delete(Machine, machine.name, machine.namespace, uid=machine.uid)
+            await lost.perform(kube)  # its warm guest was deleted; the launch starts again
+            return
         if machine.spec.bootstrap.config_ref is not None:
-            if await kube.find(KubeadmConfig, machine.name, machine.namespace) is None:
+            if await kube.find(KubeadmConfig, name, machine.namespace) is None:
                 patch = kubelet_patch(node_class.spec.kubelet_configuration, _overhead(record))
                 config = machine_objects.kubeadm_config(machine, claim, patch)
                 await Create(config, KubeadmConfig.resource).perform(kube)
-        elif await kube.find(Secret, machine.name, machine.namespace) is None:
+        elif await kube.find(Secret, name, machine.namespace) is None:
             data = await self.parts.bootstrap.data(
-                machine.name, claim, node_class, record, machine.spec.version
+                name, claim, node_class, record, machine.spec.version
             )
             secret = machine_objects.bootstrap_secret(machine, data)
             await Create(secret, Secret.resource).perform(kube)
         body = machine_objects.proxmox_machine(machine, record, node_class, defaults)
-        await Create(body, ProxmoxMachine.resource).perform(kube)
+        if found is None:
+            await Create(body, ProxmoxMachine.resource).perform(kube)
+        else:
+            await self.parts.warm.hand_over(found, body)  # after a conflict it is repeated
 
 
 def _cluster_of(machine: Machine) -> tuple[str, ...]:

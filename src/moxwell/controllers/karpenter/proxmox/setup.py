@@ -41,6 +41,8 @@ from moxwell.controllers.karpenter.proxmox.token_collector import JoinTokenColle
 from moxwell.controllers.karpenter.proxmox.unmanaged_template import (
     controller as unmanaged_templates,
 )
+from moxwell.controllers.karpenter.proxmox.warm_guests import WarmGuests
+from moxwell.controllers.karpenter.proxmox.warm_pool import controller as warm_pools
 from moxwell.pve.regions import Regions
 from moxwell.pve.reservations import Reservations
 from moxwell.runtime.key import Key
@@ -116,8 +118,9 @@ def add_provider(
         NodeBootstrap(scaled.kube, side.clock),
         side.unavailable,
         FailedLaunches(side.clock),
+        WarmGuests(cluster, side.runtime.kube, sources.management.proxmox_machines, defaults),
     )
-    _add_controllers(scaled, cluster, parts)
+    _add_controllers(scaled, cluster, parts, trusted=trusted)
     return ProxmoxProvider(cluster, parts)
 
 
@@ -144,11 +147,16 @@ def _sources(
     )
 
 
-def _add_controllers(scaled: Runtime, cluster: Key, parts: ProviderParts) -> None:
+def _add_controllers(scaled: Runtime, cluster: Key, parts: ProviderParts, *, trusted: bool) -> None:
     manager = scaled.manager
     claims = manager.caches.of(NodeClaim, optional=True)
     classes = node_classes.NodeClassController(scaled.kube, cluster, parts, claims)
     manager.add(Controller(name=node_classes.NAME, reconciler=classes))
+    pools = warm_pools.WarmPoolController(cluster, parts, claims, trusted=trusted)
+    kept = warm_pools.CONDITION
+    pool = Controller(name=warm_pools.NAME, reconciler=pools, condition=kept, owns=(kept,))
+    manager.add(pool)
+    pools.listen(lambda key: manager.wake(warm_pools.NAME, key))
     templates = unmanaged_templates.UnmanagedTemplateController(parts.reader)
     manager.add(Controller(name=unmanaged_templates.NAME, reconciler=templates))
     manager.add(Controller(name=join_approver.NAME, reconciler=JoinApprover(scaled.kube)))

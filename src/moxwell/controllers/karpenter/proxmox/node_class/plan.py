@@ -5,6 +5,7 @@ from typing import Any
 
 from moxwell.api.conditions import Condition
 from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.infra.warm_guests import RESERVED_FOR
 from moxwell.api.karpenter.proxmox import ProxmoxNodeClass, ProxmoxNodeClassStatus
 from moxwell.controllers.karpenter.proxmox.class_hash import class_hash
 from moxwell.controllers.karpenter.proxmox.instance_record import (
@@ -21,9 +22,10 @@ from moxwell.controllers.karpenter.proxmox.node_class_check import (
 )
 from moxwell.controllers.karpenter.proxmox.scope import MachineDefaults
 from moxwell.runtime.move import Done, Wait
-from moxwell.runtime.writes import Merge, Writes
+from moxwell.runtime.writes import Delete, Merge, Writes
 
 RESCAN_SECONDS = 30.0
+WARM_SECONDS = 5.0
 SHOWN_CLAIMS = 5
 
 
@@ -34,6 +36,7 @@ class ObservedNodeClass:
     checked: CheckedNodeClass = field(default_factory=CheckedNodeClass)
     metadata: NodeClassProblem | None = None
     claims: tuple[str, ...] = ()  # that use it
+    warm: tuple[ProxmoxMachine, ...] = ()  # its warm guests; read while it is deleted
     machines: tuple[ProxmoxMachine, ...] = ()  # made from it
     defaults: MachineDefaults = field(default_factory=MachineDefaults)
 
@@ -55,12 +58,28 @@ NodeClassMove = Writes | ChangeMachines | Wait | Done
 def next_move(obj: ProxmoxNodeClass, seen: ObservedNodeClass) -> NodeClassMove:
     """Keep the class while claims use it, record its hash, and change its machines in place."""
     if obj.deleting:
-        return _wait_for_claims(seen) if seen.claims else Done()
+        return _delete_warm_guests(seen) or (_wait_for_claims(seen) if seen.claims else Done())
     if change := _hash_change(obj):
         return Writes((Merge(ProxmoxNodeClass, obj.name, change),))
     if not seen.problems and (changes := _machine_changes(obj, seen)):
         return ChangeMachines(Writes(changes, requeue_after=RESCAN_SECONDS))
     return Done(RESCAN_SECONDS)
+
+
+def _delete_warm_guests(seen: ObservedNodeClass) -> ChangeMachines | Wait | None:
+    """Delete warm guests, of which claims may have reserved some, and wait until all are gone."""
+    free = [
+        m
+        for m in seen.warm
+        if not m.deleting and not (seen.claims and RESERVED_FOR in m.metadata.annotations)
+    ]
+    if free:
+        deletions = tuple(Delete(ProxmoxMachine, m.name, m.namespace, uid=m.uid) for m in free)
+        return ChangeMachines(Writes(deletions, requeue_after=WARM_SECONDS))
+    if not seen.warm or seen.claims:
+        return None
+    names = ", ".join(m.name for m in seen.warm[:SHOWN_CLAIMS])
+    return Wait(NodeClassReason.IN_USE, f"its warm guests are deleted: {names}", WARM_SECONDS)
 
 
 def _wait_for_claims(seen: ObservedNodeClass) -> Wait:

@@ -53,14 +53,14 @@ class NodeClassObserver:
     async def see(self, obj: ProxmoxNodeClass) -> ObservedNodeClass:
         claims = tuple(sorted(c.name for c in self._claims.list() if _uses(c, obj.name)))
         if obj.deleting:
-            return ObservedNodeClass(claims=claims)
+            return ObservedNodeClass(claims=claims, warm=self._parts.warm.of(obj.name))
         read = await self._parts.reader.read(obj)
         return ObservedNodeClass(
             read.checked,
             await self._metadata_problem(obj),
             claims,
-            self._machines(obj),
-            self._parts.sources.defaults(),
+            machines=self._machines(obj),
+            defaults=self._parts.sources.defaults(),
         )
 
     def _machines(self, obj: ProxmoxNodeClass) -> tuple[ProxmoxMachine, ...]:

@@ -1,0 +1,1 @@
+"""The controller that keeps the warm guests of node classes."""
