@@ -200,6 +200,29 @@ def test_adoption_needs_a_grant(raw: dict[str, str], allowed: tuple[str, ...], o
     assert not GuestAdoption(allowed).is_ours(stranger, config)
 
 
+@pytest.mark.parametrize(
+    ("provider", "tags", "allowed", "ours"),
+    [
+        pytest.param("proxmox://r1/100", "moxwell-adopt.a.c", (), True, id="its VMID, tagged"),
+        pytest.param("proxmox://r1/100", "karpenter", ("*/*",), False, id="its VMID, configured"),
+        pytest.param("proxmox://r1/100", "moxwell-adopt.b.c", (), False, id="for another cluster"),
+        pytest.param("proxmox://r1/101", "moxwell-adopt.a.c", (), False, id="another VMID"),
+        pytest.param("proxmox://r2/100", "moxwell-adopt.a.c", (), False, id="another region"),
+        pytest.param("", "moxwell-adopt.a.c", (), False, id="no provider ID"),
+    ],
+)
+def test_a_guest_named_by_its_vmid_is_adopted_by_its_tag_only(
+    provider: str, tags: str, allowed: tuple[str, ...], ours: bool
+) -> None:
+    meta = ObjectMeta(
+        name="m", namespace="a", uid="u", labels={"cluster.x-k8s.io/cluster-name": "c"}
+    )
+    spec = ProxmoxMachineSpec(region="r1", virtual_machine_id=100, provider_id=provider)
+    config = GuestConfig({"smbios1": f"uuid={UUID}", "tags": tags})
+    wanted = ProxmoxMachine(metadata=meta, spec=spec)
+    assert GuestAdoption(allowed).is_ours(wanted, config) is ours
+
+
 def test_two_claims_of_an_unbound_guest_own_nothing() -> None:
     one, two = machine("a", "c"), machine("b", "c")
     config = GuestConfig({"description": f"moxwell-owner={UUID}"})

@@ -42,7 +42,9 @@ class GuestAdoption:
                 return True  # an earlier version created the guest
         elif owner is not None and not self._is_tagged(obj, config):
             return False
-        return _has_uuid(obj, config.uuid) and self._is_allowed(obj, config, owner)
+        if _has_uuid(obj, config.uuid):
+            return self._is_allowed(obj, config, owner)
+        return _has_vmid(obj) and self._is_tagged(obj, config)  # a VMID can be guessed: only by tag
 
     def _is_only_claimant(self, obj: ProxmoxMachine) -> bool:
         """Return whether no machine of another cluster has the same claim."""
@@ -57,6 +59,12 @@ class GuestAdoption:
 
     def _is_tagged(self, obj: ProxmoxMachine, config: GuestConfig) -> bool:
         return mark_of(obj).adopt_tag in (tag.lower() for tag in config.tags)
+
+
+def _has_vmid(obj: ProxmoxMachine) -> bool:
+    """Return whether the providerID is the region and VMID, as karpenter-provider-proxmox has."""
+    spec = obj.spec
+    return spec.provider_id == f"{SCHEME}{spec.region}/{spec.virtual_machine_id}"
 
 
 def _has_uuid(obj: ProxmoxMachine, uuid: str) -> bool:

@@ -348,7 +348,11 @@ def _bootstrap(
 
 
 def _adopt(obj: ProxmoxMachine, seen: ObservedProxmoxMachine) -> Decision:
-    """Claim the guest of a machine that CAPMOX created; its UUID must be that of the providerID."""
+    """
+    Claim the guest of a machine that CAPMOX or karpenter-provider-proxmox created.
+
+    The providerID must name its UUID, or its region and VMID.
+    """
     guest = seen.guest
     if guest is None:
         message = f"guest {obj.spec.virtual_machine_id} does not exist in the region"
@@ -358,8 +362,8 @@ def _adopt(obj: ProxmoxMachine, seen: ObservedProxmoxMachine) -> Decision:
     if not guest.ours:
         message = (
             f"guest {guest.seen.vmid} is not bound to this cluster. To let the cluster adopt it, "
-            f"set the tag {mark_of(obj).adopt_tag} on the guest; its UUID must be that of "
-            "spec.providerID"
+            f"set the tag {mark_of(obj).adopt_tag} on the guest; spec.providerID must name its "
+            "UUID, or its region and VMID"
         )
         return Wait(ProxmoxMachineReason.NOT_OURS, message)
     applied = last_applied.wanted(obj.spec)

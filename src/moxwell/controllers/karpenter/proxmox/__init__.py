@@ -19,6 +19,7 @@ is input of the user of the scaled cluster: ``scope`` says what it may use.
 | ``instance_record`` | names and annotations by which a machine is found again |
 | ``launches`` | what only this process knows: unseen capacity, failed launches, blocked offerings |
 | ``node_bootstrap``, ``token_collector`` | bootstrap data from templates; join tokens |
-| ``warm_guests``, ``warm_pool`` | stopped guests that launches take, and the controller that keeps them |
+| ``adopt`` | the controller that adopts guests of karpenter-provider-proxmox |
+| ``warm_guests``, ``warm_pool`` | stopped guests for launches, and the controller that keeps them |
 | ``node_class``, ``unmanaged_template`` | the controllers of these kinds |
 """

@@ -138,6 +138,12 @@ class NodeClassReader:
         self._cluster, self._sources, self._settings = cluster, sources, settings
         self._trusted = trusted
 
+    def region(self, name: str) -> Region | None:
+        """A region that the cluster may use; None if it has no such region or it is down."""
+        cluster = self._proxmox_cluster()
+        zones, _ = self._sources.zones.zones(cluster) if cluster else ({}, "")
+        return next((r for r, _ in zones.values() if r.name == name), None)
+
     def templates(self, template: InstanceTemplate) -> tuple[Template, ...]:
         """The templates in the cluster's regions that an object means and that may be used."""
         cluster = self._proxmox_cluster()

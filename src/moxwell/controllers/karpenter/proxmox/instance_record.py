@@ -54,6 +54,7 @@ class InstanceRecord(Value, frozen=True, kw_only=True):
     sockets: int = 1
     numa_nodes: tuple[NumaNodeSpec, ...] = msgspec.field(name="numaNodes", default=())
     cpu_pinning: CpuPinning | None = msgspec.field(name="cpuPinning", default=None)
+    adopted: bool = False  # its guest was made by karpenter-provider-proxmox
     warm_guest: str = msgspec.field(name="warmGuest", default="")  # its ProxmoxMachine
     huge_pages_mib: Literal[0, 2, 1024] = msgspec.field(name="hugePagesMiB", default=0)
 

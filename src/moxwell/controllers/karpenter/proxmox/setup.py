@@ -19,6 +19,7 @@ from moxwell.controllers.infra.host_capabilities import HostCapabilityCache
 from moxwell.controllers.infra.region_registry import RegionRegistry
 from moxwell.controllers.infra.zone_defaults import ZoneResolver
 from moxwell.controllers.karpenter.proxmox import join_approver
+from moxwell.controllers.karpenter.proxmox.adopt import controller as adopted_claims
 from moxwell.controllers.karpenter.proxmox.catalogue import CatalogueSettings
 from moxwell.controllers.karpenter.proxmox.class_reader import (
     ClassSources,
@@ -157,6 +158,8 @@ def _add_controllers(scaled: Runtime, cluster: Key, parts: ProviderParts, *, tru
     pool = Controller(name=warm_pools.NAME, reconciler=pools, condition=kept, owns=(kept,))
     manager.add(pool)
     pools.listen(lambda key: manager.wake(warm_pools.NAME, key))
+    adoption = adopted_claims.ClaimAdoption(cluster, parts)
+    manager.add(Controller(name=adopted_claims.NAME, reconciler=adoption))
     templates = unmanaged_templates.UnmanagedTemplateController(parts.reader)
     manager.add(Controller(name=unmanaged_templates.NAME, reconciler=templates))
     manager.add(Controller(name=join_approver.NAME, reconciler=JoinApprover(scaled.kube)))

@@ -1,0 +1,1 @@
+"""The controller that adopts guests which karpenter-provider-proxmox made."""
