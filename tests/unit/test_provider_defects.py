@@ -1,5 +1,5 @@
 """
-Defects of karpenter-provider-proxmox that users reported or that its code shows, and our tests.
+Defects of karpenter-provider-proxmox and of Karpenter that users reported, and our tests.
 
 Each row names the defect and the tests that show that it is not here. The test below keeps that
 they exist; what they assert is in them.
@@ -120,6 +120,37 @@ DEFECTS = [
         "the_published_topology_places_guests",
     ),
     ("queues per NIC regress", NUMA, "queues_follow_vcpus"),
+    # what users of Karpenter itself report
+    (
+        "a node is replaced by an equal one",
+        "unit/scheduling/test_consolidation.py",
+        "several_nodes_become_one_but_not_one_of_their_own_kind",
+    ),
+    (
+        "no warm capacity",
+        "integration/test_karpenter_warm_pool.py",
+        "a_launch_takes_a_warm_guest_and_the_pool_is_filled_again",
+    ),
+    (
+        "volume limits of new nodes are unknown",
+        "unit/scheduling/test_packing.py",
+        "attach_limits_hold_on_existing_and_on_new_nodes",
+    ),
+    (
+        "a drain is stuck on a disruption budget",
+        "unit/controllers/karpenter/test_karpenter_claim.py",
+        "a_budget_blocks_the_drain_until_the_grace_period_ends",
+    ),
+    (
+        "storages of templates are confusing",
+        "integration/test_template_objects.py",
+        "bad_input_is_a_condition_and_leaves_nothing",
+    ),
+    (
+        "sizes are fixed",
+        "unit/scheduling/test_guest_sizes.py",
+        "fitted_sizes_use_what_hosts_have_free",
+    ),
 ]
 
 
