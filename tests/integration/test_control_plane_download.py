@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import json
 import tarfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -22,13 +23,34 @@ VERSION = "v1.36.9"
 SCRIPT = f"#!/bin/sh\necho Kubernetes {VERSION}\n".encode()
 
 
-def archive(name: str = "etcd-v3.6.10-linux/etcd") -> bytes:
+ETCD = ("etcd-v3.6.10-linux/etcd", "etcd-v3.6.10-linux/etcdutl")
+
+
+def archive(*names: str) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as made:
-        info = tarfile.TarInfo(name)
-        info.size = len(SCRIPT)
-        made.addfile(info, io.BytesIO(SCRIPT))
+        for name in names or ETCD:
+            info = tarfile.TarInfo(name)
+            info.size = len(SCRIPT)
+            made.addfile(info, io.BytesIO(SCRIPT))
     return buffer.getvalue()
+
+
+def digest(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def image(architecture: str = "") -> dict[str, bytes]:
+    """An image of konnectivity-server with two layers, behind an index of architectures."""
+    base = f"/v2/{download.KONNECTIVITY_IMAGE}"
+    layers = [archive("etc/passwd"), archive("proxy-server")]
+    manifest = json.dumps({"layers": [{"digest": digest(layer)} for layer in layers]}).encode()
+    platform = {"os": "linux", "architecture": architecture or download.architecture()}
+    rows = [{"digest": digest(manifest), "platform": platform}]
+    files = {f"{base}/blobs/{digest(layer)}": layer for layer in layers}
+    files[f"{base}/manifests/{digest(manifest)}"] = manifest
+    tag = f"{base}/manifests/{download.KONNECTIVITY_VERSION}"
+    return {**files, tag: json.dumps({"manifests": rows}).encode()}
 
 
 def published() -> dict[str, bytes]:
@@ -63,10 +85,15 @@ async def mirror(files: dict[str, bytes]) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-async def installed(files: dict[str, bytes], folder: Path) -> list[str]:
+async def installed(
+    files: dict[str, bytes], folder: Path, *, konnectivity: bool = False
+) -> list[str]:
     said: list[str] = []
     async with mirror(files) as url:
-        await download.install(DownloadRequest(VERSION, folder, url, url), said.append)
+        request = DownloadRequest(
+            VERSION, folder, url, url, image_registry=url, konnectivity=konnectivity
+        )
+        await download.install(request, said.append)
     return said
 
 
@@ -77,6 +104,28 @@ async def test_what_is_installed_is_found_by_control_planes(tmp_path: Path) -> N
     assert found.etcd() == tmp_path / "etcd-v3.6.10" / "etcd"
     again = await installed({}, tmp_path)
     assert all("is installed" in line for line in again)
+
+
+async def test_konnectivity_server_comes_out_of_its_image(tmp_path: Path) -> None:
+    await installed(published() | image(), tmp_path, konnectivity=True)
+    found = InstalledReleases([tmp_path]).konnectivity()
+    assert found.read_bytes() == SCRIPT
+    assert found.stat().st_mode & 0o777 == 0o755
+
+
+async def test_an_image_that_is_wrong_is_refused(tmp_path: Path) -> None:
+    files = image()
+    changed = {p: d + b" " if "/blobs/" in p else d for p, d in files.items()}
+    with pytest.raises(Invalid, match="other data than sha256:"):
+        await installed(published() | changed, tmp_path, konnectivity=True)
+    with pytest.raises(Invalid, match="does not exist for linux/"):
+        await installed(published() | image("s390x"), tmp_path, konnectivity=True)
+    tag = next(p for p in files if p.endswith(download.KONNECTIVITY_VERSION))
+    with pytest.raises(Invalid, match="no manifest"):
+        await installed(published() | {tag: b"<html>"}, tmp_path, konnectivity=True)
+    with pytest.raises(Invalid, match="no container image"):
+        await installed(published() | {tag: b"{}"}, tmp_path, konnectivity=True)
+    assert not has_program(tmp_path, "konnectivity-server")
 
 
 def has_program(folder: Path, name: str) -> bool:

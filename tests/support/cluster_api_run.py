@@ -24,7 +24,7 @@ from moxwell.lab.proxmox.engine import Engine
 from moxwell.lab.proxmox.world import read_world
 from moxwell.pve.regions import Regions
 from moxwell.pve.reservations import Reservations
-from moxwell.runtime.manager import assemble
+from moxwell.runtime.manager import Runtime, assemble
 from moxwell.runtime.settings import ManagerSettings
 from moxwell.testing.cached_worlds import CRDS
 from moxwell.testing.pve import SimTransport
@@ -32,19 +32,26 @@ from moxwell.testing.two_regions import TOKEN, TOKEN_SECRET, configs
 from moxwell.testing.two_regions_world import QUICK
 
 Tell = Callable[[Kube, Engine], Awaitable[None]]
+Extend = Callable[[Runtime], None]
 
 
-def run_story(plane: ControlPlane, tell: Tell) -> None:
-    """Tell a story to the end, on real time."""
+def _nothing(_: Runtime) -> None:
+    """Ours alone."""
+
+
+def run_story(
+    plane: ControlPlane, tell: Tell, *, world: str = QUICK, extend: Extend = _nothing
+) -> None:
+    """Tell a story to the end, on real time; ``extend`` adds further controllers."""
 
     async def main() -> None:
         clock = SystemClock()
         guests = GuestRunner(KubeTransport, clock)
-        engine = Engine(read_world(QUICK, "world", clock.monotonic()), clock, guest_os=guests)
+        engine = Engine(read_world(world, "world", clock.monotonic()), clock, guest_os=guests)
         access = kubeconfig.find(clock, {}, str(plane.kubeconfig))
         async with KubeTransport(access) as handler:
             await install(Kube(handler))
-            await _with_controllers(handler, engine, guests, tell)
+            await _with_controllers(handler, engine, guests, tell, extend)
 
     asyncio.run(main())
 
@@ -55,13 +62,14 @@ def wire(engine: Engine, region: str) -> SimTransport:
 
 
 async def _with_controllers(
-    handler: KubeTransport, engine: Engine, guests: GuestRunner, tell: Tell
+    handler: KubeTransport, engine: Engine, guests: GuestRunner, tell: Tell, extend: Extend
 ) -> None:
     clock = SystemClock()
     runtime = assemble(handler, clock, ManagerSettings(elect=False, identity="envtest"))
     known = configs(*engine.runtimes)
     regions = Regions(known, clock, connect=lambda config: wire(engine, config.region))
     add_infra(runtime, clock, regions, Reservations(), registry=RegionRegistry(regions, known))
+    extend(runtime)
     running = [asyncio.create_task(w) for w in (guests.run(), regions.run(), runtime.manager.run())]
     try:
         for region in regions.values():

@@ -17,7 +17,6 @@ from envtest.locate import cache
 from envtest.plugin import KUBERNETES, require
 from envtest.process import wait_for
 from moxwell.app.state_dir import is_alive
-from moxwell.embedded.controlplanes.binaries.programs import PROGRAM_NAMES
 from moxwell.embedded.controlplanes.supervision import process
 from support.lab_inspector import quick_world
 from support.lab_instance import Instance, instance
@@ -36,6 +35,10 @@ spec:
   containers: [{name: c, image: busybox, volumeMounts: [{name: d, mountPath: /d}]}]
   volumes: [{name: d, persistentVolumeClaim: {claimName: data}}]
 """
+# two replicas, the default of a cluster
+PROGRAMS = {"etcd", "kube-apiserver-0", "kube-apiserver-1", "api-balancer"} | {
+    "kube-controller-manager", "kube-scheduler",
+}  # fmt: skip
 
 
 class Kubectl:
@@ -98,8 +101,9 @@ def test_a_lab_on_genuine_programs(tmp_path: Path, envtest_program: Callable[[st
         told = wait_for(lambda: _tellers(tenant), "events of the scheduler")
         assert told == {"default-scheduler"}
         _volumes_are_bound_and_attached_by_genuine_controllers(tenant)
+        _a_merged_kubeconfig_gets_new_certificates(lab, kubectl, own)
         before = lives(lab)
-        assert set(before) == {"etcd", *PROGRAM_NAMES}
+        assert set(before) == PROGRAMS
         lab.kill()
         assert running(tenant, "web") is not None  # it answers without the daemon
         lab.run("up")
@@ -113,9 +117,30 @@ def test_a_lab_on_genuine_programs(tmp_path: Path, envtest_program: Callable[[st
         assert len(tenant.get("nodes")["items"]) == 3  # it answers when `up` says so
         lab.kill()
         said = lab.run("down", "--purge").stdout
-        assert "Terminated 4 programs that it had left running" in said
+        assert "Terminated 6 programs that it had left running" in said
         assert not any(is_alive(running.pid) for running in before.values())
         assert not lab.state.folder.exists()
+
+
+def _a_merged_kubeconfig_gets_new_certificates(lab: Instance, kubectl: Path, own: Kubectl) -> None:
+    """kubectl runs moxwell for a certificate, also after the one of the merge was replaced."""
+    merged = Kubectl(kubectl, lab.user_kubeconfig)  # `up` has added the demo cluster
+    assert "client-key-data" not in lab.user_kubeconfig.read_text()
+    assert len(merged.get("nodes")["items"]) == 3
+    secret = own.get("secret", "demo-kubeconfig", "-n", "tenant-demo")["data"]["value"]
+    where = ("tenantcontrolplane", "demo", "-n", "tenant-demo")
+    own("annotate", *where, "certs.kamaji.clastix.io/rotate=now")
+
+    def renewed() -> bool:
+        return own.get("secret", "demo-kubeconfig", "-n", "tenant-demo")["data"]["value"] != secret
+
+    wait_for(lambda: renewed() or None, "a new certificate", seconds=120)
+    assert len(merged.get("nodes")["items"]) == 3
+    wait_for(lambda: len(rolled(lab)) == 2 or None, "both API servers again", seconds=120)
+
+
+def rolled(lab: Instance) -> list[str]:
+    return [name for name in lives(lab) if name.startswith("kube-apiserver-")]
 
 
 def _it_is_a_genuine_cluster_in_two_regions(tenant: Kubectl, own: Kubectl) -> None:

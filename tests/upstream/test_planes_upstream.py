@@ -124,8 +124,8 @@ class TestGenuinePlanes(ControlPlanesContract):
 async def test_a_tenant_cannot_reach_into_another_ones_prefix(stage: Stage, root: Path) -> None:
     await stage.up(stage.spec("a"))
     await stage.up(stage.spec("b"))
-    pki, port = tenant_folder(root, "a") / "pki", planes(stage).etcd.ports.client
-    async with _as_tenant(pki, port) as etcd:
+    pki, endpoint = tenant_folder(root, "a") / "pki", planes(stage).etcd.members()[0].endpoint
+    async with _as_tenant(pki, endpoint) as etcd:
         assert await etcd.count(prefix_of("uid-a")) > 0
         await etcd.put(f"{prefix_of('uid-a')}mine", "x")
         for there in (prefix_of("uid-b"), "/tenants/", "/", ""):
@@ -153,10 +153,10 @@ async def test_a_snapshot_of_etcd_is_complete(stage: Stage, root: Path) -> None:
 
 async def test_etcd_hears_nobody_without_its_certificate(stage: Stage, root: Path) -> None:
     await stage.up(stage.spec("a"))
-    pki, port = tenant_folder(root, "a") / "pki", planes(stage).etcd.ports.client
+    pki, endpoint = tenant_folder(root, "a") / "pki", planes(stage).etcd.members()[0].endpoint
     admin = [(pki / f"admin-client.{end}").read_bytes() for end in ("crt", "key")]
     ca = (pki / "etcd-ca.crt").read_bytes()
-    async with EtcdClient(port, ca=ca, certificate=admin[0], key=admin[1]) as etcd:
+    async with EtcdClient([endpoint], ca=ca, certificate=admin[0], key=admin[1]) as etcd:
         with pytest.raises(Unreachable):  # the tenant's own authority is none here
             await etcd.count("/")
 
@@ -237,9 +237,9 @@ async def test_a_version_that_is_not_installed_is_refused_and_what_runs_runs_on(
         assert (await kube.version()).git_version == stage.version
 
 
-def _as_tenant(pki: Path, port: int) -> EtcdClient:
+def _as_tenant(pki: Path, endpoint: str) -> EtcdClient:
     return EtcdClient(
-        port,
+        [endpoint],
         ca=(pki / "etcd-ca.crt").read_bytes(),
         certificate=(pki / "etcd-client.crt").read_bytes(),
         key=(pki / "etcd-client.key").read_bytes(),

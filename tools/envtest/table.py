@@ -14,6 +14,7 @@ OLDEST_KUBECTL = "v1.29.15"  # the oldest version that the embedded API server s
 CLUSTER_API = "v1.13.6"
 SNAPSHOTTER = "v8.3.0"
 KONNECTIVITY = "v0.34.0"
+ETCD = "v3.6.10"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,8 @@ def _konnectivity(name: str) -> Tool:
 
 
 TOOLS: tuple[Tool, ...] = (
-    Tool("etcd", "go.etcd.io/etcd/server/v3", "v3.6.10"),
+    Tool("etcd", "go.etcd.io/etcd/server/v3", ETCD),
+    Tool("etcdutl", "go.etcd.io/etcd/etcdutl/v3", ETCD),
     _kubernetes("kube-apiserver"),
     _kubernetes("kubectl"),
     _kubernetes("kube-controller-manager"),
@@ -144,6 +146,14 @@ TOOLS: tuple[Tool, ...] = (
         "v1.1.0",
         keep=("config/crd/bases", "config/webhook"),
     ),
+    Tool(
+        "kamaji",
+        "github.com/clastix/kamaji",
+        "v1.0.0",
+        keep=("charts/kamaji",),
+    ),
+    Tool("metrics-server", "sigs.k8s.io/metrics-server", "v0.9.0", "cmd/metrics-server"),
+    Tool("coredns", "github.com/coredns/coredns", "v1.14.4"),
     Tool("csi-sanity", "github.com/kubernetes-csi/csi-test/v5", "v5.6.0", "cmd/csi-sanity"),
     Tool(
         "csi-provisioner",

@@ -74,6 +74,7 @@ class TenantServiceSpec(Value, frozen=True, kw_only=True):
     """The Service of the tenant's API server."""
 
     service_type: str = field(name="serviceType", default="LoadBalancer")
+    additional_metadata: Mapping[str, Any] = field(name="additionalMetadata", default_factory=dict)
 
 
 class ControlPlane(Value, frozen=True, kw_only=True):

@@ -1,8 +1,6 @@
 """``moxwell cluster``: creates, changes and deletes ``Kubernetes`` objects."""
 
-import base64
 import os
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -10,7 +8,6 @@ import typer
 from moxwell.api.capi.machinesets import MachineDeployment
 from moxwell.api.cozystack import Kubernetes, NodeGroup
 from moxwell.api.kinds import Resource
-from moxwell.atomic_file import write_private
 from moxwell.cli import (
     cluster_rows,
     connect,
@@ -27,7 +24,6 @@ from moxwell.clock import SystemClock
 from moxwell.controllers.tenancy.cluster import instance_types, upgrades
 from moxwell.errors import Conflict, Invalid, Missing, MoxwellError, Terminal
 from moxwell.kube.client import Kube
-from moxwell.kube.errors import NotFound
 
 app = typer.Typer(help="Tenant clusters.", no_args_is_help=True)
 SECRETS = Resource("", "v1", "secrets", "Secret")
@@ -231,46 +227,6 @@ def is_rolled(group: MachineDeployment, version: str) -> bool:
         return False
     updated = status.up_to_date_replicas == status.replicas == status.ready_replicas == wanted
     return updated and version_matches(version, group.spec.template.spec.version)
-
-
-@app.command()
-def kubeconfig(
-    cluster: ClusterName,
-    namespace: Namespace = DEFAULT_NAMESPACE,
-    name: Name = DEFAULT_NAME,
-    file: Annotated[
-        Path | None,
-        typer.Option("--file", "-f", help="Write it to a file (0600) instead of printing it."),
-    ] = None,
-    merge: Annotated[
-        bool, typer.Option("--merge", help="Add it to ~/.kube/config (or KUBECONFIG).")
-    ] = False,
-) -> None:
-    """Print the kubeconfig of a cluster."""
-    if merge and file is not None:
-        raise typer.BadParameter("--merge and --file exclude each other")
-
-    async def run() -> bytes:
-        async with connect.kube(name) as kube:
-            try:
-                secret = await kube.get(SECRETS, f"{cluster}-kubeconfig", namespace)
-            except NotFound as error:
-                await get(kube, cluster, namespace)
-                raise demo.NotReady(
-                    f"cluster {cluster} has no kubeconfig yet: its control plane is starting"
-                ) from error
-            return base64.b64decode(secret["data"]["value"])
-
-    text = waiting.run(run())
-    if file is not None:
-        write_private(file, text)
-    elif merge:
-        path = kubeconfig_file.default_path(os.environ)
-        context = kubeconfig_file.context_name(name, cluster, namespace)
-        kubeconfig_file.add(path, text, context)
-        typer.echo(f"{path}: {context} is the current context")
-    else:
-        typer.echo(text.decode(), nl=False)
 
 
 @app.command()

@@ -8,6 +8,7 @@ from moxwell.cli import (
     cluster,
     cluster_choices,
     cluster_describe,
+    cluster_kubeconfig,
     control_plane,
     credentials,
     csi,
@@ -70,6 +71,8 @@ cluster.app.command()(cluster_describe.describe)
 cluster.app.command("edit")(edit.edit_cluster)
 cluster.app.command()(cluster_choices.versions)
 cluster.app.command()(cluster_choices.sizes)
+cluster.app.command()(cluster_kubeconfig.kubeconfig)
+cluster.app.command()(cluster_kubeconfig.credential)
 cluster.app.add_typer(node_groups.app, name="nodegroup", help="Node groups of a cluster.")
 app.add_typer(cluster.app, name="cluster", help="Tenant clusters.")
 app.command()(plan.plan)

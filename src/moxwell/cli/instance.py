@@ -128,12 +128,14 @@ def up(flags: UpFlags) -> None:
 
 def _add_demo_context(name: str) -> str:
     """Add the demo cluster to the user's kubeconfig; empty if that is not possible."""
-    from moxwell.cli import demo, kubeconfig_file
+    from moxwell.cli import cluster_kubeconfig, demo, exec_credential, kubeconfig_file
 
     path = kubeconfig_file.default_path(os.environ)
     context = kubeconfig_file.context_name(name, demo.NAME, demo.NAMESPACE)
+    command = cluster_kubeconfig.command(demo.NAME, demo.NAMESPACE, name)
     try:
-        kubeconfig_file.add(path, waiting.run(demo.kubeconfig(name)), context)
+        text = exec_credential.with_exec(waiting.run(demo.kubeconfig(name)), command, os.environ)
+        kubeconfig_file.add(path, text, context)
     except (MoxwellError, OSError) as error:
         typer.echo(f"{path} is unchanged: {error}", err=True)
         return ""

@@ -91,6 +91,8 @@ def _stored_port(file: Path, host: str) -> int:
     return int(text)
 
 
-def same_or_new_port(port: int, new_port: Callable[[], int], *, ours: bool) -> int:
+def same_or_new_port(
+    port: int, new_port: Callable[[], int], *, ours: bool, host: str = "127.0.0.1"
+) -> int:
     """The port while it is free or our program listens on it; else a new one."""
-    return port if ours or is_free(port) else new_port()
+    return port if ours or is_free(port, host) else new_port()

@@ -28,9 +28,18 @@ def render(server: str, ca: bytes, client: KeyPair, name: str) -> str:
 
 def client_certificate(text: str) -> bytes | None:
     """The client certificate of a kubeconfig, as PEM; None if it has none."""
+    return _user_data(text, "client-certificate-data")
+
+
+def client_key(text: str) -> bytes | None:
+    """The key of the client certificate of a kubeconfig, as PEM; None if it has none."""
+    return _user_data(text, "client-key-data")
+
+
+def _user_data(text: str, field: str) -> bytes | None:
     try:
         user = yaml.safe_load(text)["users"][0]["user"]
-        return base64.b64decode(user["client-certificate-data"], validate=True)
+        return base64.b64decode(user[field], validate=True)
     except (yaml.YAMLError, LookupError, TypeError, ValueError):
         return None
 

@@ -3,12 +3,13 @@ Which address and port each hosted control plane listens on.
 
 ``control_planes`` in the configuration file sets either ``address``, one address of this machine
 for all tenants with a port for each or, with ``sni``, one port for all, or ``addresses``, from
-which each tenant gets an address of its own with port 6443. Without it control planes listen on
-loopback, which only programs of this machine reach. The address of a tenant is kept in its folder
-while the configuration has it.
+which each tenant gets an address of its own with port 6443, added to ``interface`` if that is set.
+Without it control planes listen on loopback, which only programs of this machine reach. The address
+of a tenant is kept in its folder while the configuration has it.
 """
 
 import ipaddress
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,16 +20,22 @@ from moxwell import config_file
 from moxwell.api.infra.address_ranges import AddressRange, parse_address_ranges
 from moxwell.atomic_file import write_private
 from moxwell.config_file import InvalidConfig
+from moxwell.embedded.controlplanes import etcd_settings
+from moxwell.embedded.controlplanes.interfaces import Interfaces
 from moxwell.embedded.controlplanes.sni.settings import SniSettings, parse_sni
 from moxwell.embedded.ports import PORT_RANGE, free_port, is_free
 from moxwell.errors import Busy, Invalid
+from moxwell.runtime.key import Key
 from moxwell.scheduling.addresses import choose_address
 
 SECTION = "control_planes"
-KEYS = frozenset({"address", "addresses", "ports", "sni", "konnectivity", "addons"})
+KEYS = frozenset(
+    {"address", "addresses", "interface", "ports", "sni", "konnectivity", "addons", "etcd"}
+)
 FILE = "address"
 LOOPBACK = "127.0.0.1"
 API_PORT = 6443
+_INTERFACE = re.compile(r"[A-Za-z0-9._-]{1,15}")
 
 
 class AddressesExhausted(Busy):
@@ -45,6 +52,8 @@ class ControlPlaneAddresses(msgspec.Struct, frozen=True, kw_only=True):
     ports: tuple[int, int] = PORT_RANGE  # the second one is excluded
     sni: SniSettings | None = None  # a proxy listens on ``address``, control planes on loopback
     konnectivity: str | None = None  # the image of its agents; empty: the default; None: without
+    interface: str = ""  # to which addresses of ``ranges`` are added; empty: they are there
+    etcd_hosts: tuple[str, ...] = (LOOPBACK,)  # one for each member
 
     def permits(self, host: str) -> bool:
         """Whether a tenant may keep an address."""
@@ -69,8 +78,14 @@ class ControlPlaneAddresses(msgspec.Struct, frozen=True, kw_only=True):
 class TenantAddresses:
     """Assigns an address to each tenant; ``roots`` have the folders ``NAMESPACE/NAME``."""
 
-    def __init__(self, configured: ControlPlaneAddresses, roots: tuple[Path, ...]) -> None:
+    def __init__(
+        self,
+        configured: ControlPlaneAddresses,
+        roots: tuple[Path, ...],
+        interfaces: Interfaces | None = None,
+    ) -> None:
         self._configured, self._roots = configured, roots
+        self._interfaces = interfaces or Interfaces()
 
     def host(self, folder: Path) -> str:
         """The address of the tenant with this folder, which exists or is created."""
@@ -80,7 +95,9 @@ class TenantAddresses:
             return LOOPBACK if configured.sni else configured.address
         known = file.read_text() if file.exists() else ""
         if known and configured.permits(known):
+            self._interfaces.ensure(folder, configured.interface, known)
             return known
+        self._interfaces.release(folder)
         chosen = choose_address(configured.ranges, set(self._used()))
         if chosen is None:
             raise AddressesExhausted(
@@ -89,7 +106,13 @@ class TenantAddresses:
             )
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_private(file, chosen.encode())
+        self._interfaces.ensure(folder, configured.interface, chosen)
         return chosen
+
+    def release(self, key: Key) -> None:
+        """Remove the address of a tenant that is deleted from the interface, if it was added."""
+        for root in self._roots:
+            self._interfaces.release(root / key.namespace / key.name)
 
     def _used(self) -> Iterator[str]:
         for root in self._roots:
@@ -119,6 +142,8 @@ def parse(text: str) -> ControlPlaneAddresses:
         ports=_ports(section),
         sni=parse_sni(section),
         konnectivity=_konnectivity(section.get("konnectivity")),
+        interface=_interface(section),
+        etcd_hosts=etcd_settings.parse(section.get("etcd")),
     )
     if "address" in section:
         return msgspec.structs.replace(found, address=_address(section["address"]))
@@ -148,6 +173,17 @@ def _ranges(section: Mapping[str, Any]) -> tuple[AddressRange, ...]:
         return parse_address_ranges(texts)
     except Invalid as error:
         raise InvalidConfig(f"{SECTION}.addresses: {error}") from None
+
+
+def _interface(section: Mapping[str, Any]) -> str:
+    name = section.get("interface", "")
+    if not name:
+        return ""
+    if "addresses" not in section:
+        raise InvalidConfig(f"{SECTION}.interface: needs addresses, which are added to it")
+    if not isinstance(name, str) or not _INTERFACE.fullmatch(name):
+        raise InvalidConfig(f"{SECTION}.interface: must be the name of an interface, such as eth0")
+    return name
 
 
 def _konnectivity(value: object) -> str | None:

@@ -40,9 +40,14 @@ class HostedControlPlanes:
         binaries: Any = None,
         version: str = "",
         exposure: SniExposure | None = None,
+        release: Callable[[Key], None] = lambda key: None,
     ) -> None:
-        """``version`` is that of new clusters on binaries; empty: new ones are embedded."""
-        self._exposure = exposure
+        """
+        ``version`` is that of new clusters on binaries; empty: new ones are embedded.
+
+        ``release`` gives the address of a tenant back before the tenant is deleted.
+        """
+        self._exposure, self._release = exposure, release
         self._embedded_root, self._embedded, self._binaries = embedded_root, embedded, binaries
         self.version = version
 
@@ -86,7 +91,10 @@ class HostedControlPlanes:
     async def destroy(self, key: Key) -> None:
         if self._exposure is not None:
             self._exposure.withdraw(key)
-        await self._runner(key).destroy(key)
+        runner = self._runner(key)
+        await runner.sleep(key)
+        await asyncio.to_thread(self._release, key)
+        await runner.destroy(key)
 
     def _runner(self, key: Key) -> Any:
         folder = self._embedded_root / key.namespace / key.name
@@ -114,7 +122,8 @@ async def open_control_planes(
     )
     chosen, exposure = choice not in ("", NO), open_exposure(addresses)
     if not chosen and not _exists(binaries_root):
-        return HostedControlPlanes(embedded_root, embedded, exposure=exposure)
+        given: Any = {"exposure": exposure, "release": tenants.release}
+        return HostedControlPlanes(embedded_root, embedded, **given)
     from moxwell.embedded.controlplanes.binaries.control_planes import BinaryControlPlanes
     from moxwell.embedded.controlplanes.binaries.installed import InstalledReleases, folders
 
@@ -126,13 +135,18 @@ async def open_control_planes(
         processes=Processes(clock, _program_environ(environ, binaries_root)),
         konnectivity=_konnectivity(addresses),
         addons=addons,
+        etcd_hosts=addresses.etcd_hosts,
         **shared,
     )
-    if not chosen:
-        return HostedControlPlanes(embedded_root, embedded, binaries, exposure=exposure)
+    newest = await _newest(installed) if chosen else ""
+    return HostedControlPlanes(
+        embedded_root, embedded, binaries, newest, exposure, release=tenants.release
+    )
+
+
+async def _newest(installed: Any) -> str:
     installed.etcd()
-    newest = await installed.newest()
-    return HostedControlPlanes(embedded_root, embedded, binaries, newest, exposure)
+    return str(await installed.newest())
 
 
 def _konnectivity(addresses: ControlPlaneAddresses) -> Any:
@@ -166,7 +180,9 @@ def python_environ(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _program_environ(environ: Mapping[str, str], home: Path) -> dict[str, str]:
-    return {"PATH": environ.get("PATH", ""), "HOME": str(home)}
+    found = {"PATH": environ.get("PATH", ""), "HOME": str(home)}
+    ours = environ.get("PYTHONPATH")  # the balancer is a program of ours
+    return found | ({"PYTHONPATH": ours} if ours else {})
 
 
 def _exists(folder: Path) -> bool:

@@ -79,7 +79,7 @@ async def test_ports_are_remembered_and_all_differ(tmp_path: Path, programs: Pat
         await planes.ensure(WISH)
         record = TenantFolder(tmp_path / "root" / "tenants" / "team" / "c1", SystemClock()).find()
         assert record is not None
-        etcd = planes.etcd.ports
+        etcd = planes.etcd.members()[0].ports
         ports = (record.port, record.manager_port, record.scheduler_port)
         seen.append((*ports, etcd.client, etcd.peer))
         await ended(task)

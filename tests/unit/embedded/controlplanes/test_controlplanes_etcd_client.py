@@ -48,7 +48,12 @@ async def etcd(answers: Answers) -> AsyncIterator[tuple[EtcdClient, list[tuple[s
     )
     port = server.add_secure_port("127.0.0.1:0", credentials)
     await server.start()
-    client = EtcdClient(port, ca=CA.certificate, certificate=CLIENT.certificate, key=CLIENT.key)
+    client = EtcdClient(
+        ["127.0.0.1:1", f"127.0.0.1:{port}"],  # the first one does not listen
+        ca=CA.certificate,
+        certificate=CLIENT.certificate,
+        key=CLIENT.key,
+    )
     try:
         async with client as connected:
             yield connected, requests
@@ -146,7 +151,9 @@ async def test_errors(code: grpc.StatusCode, error: type[Exception]) -> None:
 
 
 async def test_a_server_that_does_not_listen_is_unreachable() -> None:
-    client = EtcdClient(1, ca=CA.certificate, certificate=CLIENT.certificate, key=CLIENT.key)
+    client = EtcdClient(
+        ["127.0.0.1:1"], ca=CA.certificate, certificate=CLIENT.certificate, key=CLIENT.key
+    )
     async with client as connected:
         with pytest.raises(Unreachable, match="etcd does not answer"):
             await connected.probe()

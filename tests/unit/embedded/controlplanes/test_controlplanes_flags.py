@@ -8,14 +8,16 @@ from hypothesis import strategies as st
 
 from moxwell.embedded.clusterapi.tenantcontrolplane.plan import HostedControlPlaneSpec
 from moxwell.embedded.controlplanes.binaries import etcd_client, flags
+from moxwell.embedded.controlplanes.binaries.etcd_members import EtcdMember, EtcdPorts
 from moxwell.embedded.controlplanes.binaries.installed import Release
 from moxwell.runtime.key import Key
 
 RELEASE = Release("v1.36.3", Path("/k/api"), Path("/k/kcm"), Path("/k/sched"))
 SEAT = flags.TenantLayout(
-    folder=Path("/t"), host="127.0.0.1", port=6443, manager_port=2, scheduler_port=3, etcd_port=4,
-    etcd_prefix="/tenants/u1/",
+    folder=Path("/t"), host="127.0.0.1", port=6443, manager_port=2, scheduler_port=3,
+    etcd_urls=("https://127.0.0.1:4",), etcd_prefix="/tenants/u1/",
 )  # fmt: skip
+MEMBER = EtcdMember(0, EtcdPorts(1, 2))
 WISH = HostedControlPlaneSpec(key=Key("team", "c1"), uid="u1", version="v1.36.3", replicas=1)
 
 
@@ -82,14 +84,14 @@ def test_every_word_is_said_once() -> None:
         flags.apiserver(RELEASE, WISH, SEAT),
         flags.controller_manager(RELEASE, WISH, SEAT),
         flags.scheduler(RELEASE, SEAT),
-        flags.etcd(Path("/k/etcd"), Path("/e"), 1, 2),
+        flags.etcd(Path("/k/etcd"), Path("/e"), MEMBER),
     ):
         names = [word.partition("=")[0] for word in argv]
         assert len(names) == len(set(names))
 
 
 def test_no_tenant_passes_for_a_peer_of_etcd() -> None:
-    argv = flags.etcd(Path("/k/etcd"), Path("/e"), 1, 2)
+    argv = flags.etcd(Path("/k/etcd"), Path("/e"), MEMBER)
     assert "--trusted-ca-file=/e/pki/ca.crt" in argv
     assert "--peer-trusted-ca-file=/e/pki/peer-ca.crt" in argv
     assert {"--client-cert-auth=true", "--peer-client-cert-auth=true"} <= set(argv)

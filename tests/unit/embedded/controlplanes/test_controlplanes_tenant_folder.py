@@ -39,8 +39,9 @@ SPEC = HostedControlPlaneSpec(
 
 def layout(folder: Path) -> flags.TenantLayout:
     return flags.TenantLayout(
-        folder=folder, host="127.0.0.1", port=1, manager_port=2, scheduler_port=3, etcd_port=4,
-        etcd_prefix="/tenants/u1/",
+        folder=folder, host="127.0.0.1", port=1, manager_port=2, scheduler_port=3,
+        etcd_urls=("https://127.0.0.1:4",), etcd_prefix="/tenants/u1/",
+        replica_hosts=("127.64.0.1",),
     )  # fmt: skip
 
 
@@ -88,8 +89,10 @@ def test_rotation_replaces_all_leaves(tmp_path: Path) -> None:
 
 
 def test_the_names_of_an_api() -> None:
-    names = server_names(SPEC, "127.0.0.1")
-    assert {"127.0.0.1", "api.example", "10.96.0.1", "kubernetes.default.svc"} <= set(names)
+    names = server_names(SPEC, layout(Path("/t")))
+    assert {"127.0.0.1", "127.64.0.1", "api.example", "10.96.0.1", "kubernetes.default.svc"} <= set(
+        names
+    )
     assert len(names) == len(set(names))
 
 

@@ -35,7 +35,7 @@ def layout(proxy: KonnectivityLayout | None) -> TenantLayout:
         port=6443,
         manager_port=1,
         scheduler_port=2,
-        etcd_port=3,
+        etcd_urls=("https://127.0.0.1:3",),
         etcd_prefix="/x/",
         konnectivity=proxy,
     )

@@ -34,6 +34,7 @@ from moxwell.runtime.writes import Create, Delete, Merge, Write, Writes
 Json = dict[str, Any]
 Secrets = Mapping[str, Json | None]
 DEFAULT_REPLICAS = 2
+DEFAULT_SERVICE_TYPE = "LoadBalancer"
 POLL_SECONDS = 3.0
 
 
@@ -193,15 +194,39 @@ def tenant_spec(control_plane: KamajiControlPlane, cluster: Cluster) -> Json:
         profile["podCidr"] = network.pods.cidr_blocks[0]
     if network.service_domain:
         profile["clusterDomain"] = network.service_domain
-    replicas = control_plane.spec.replicas
     return {
         "dataStore": control_plane.spec.data_store_name,
-        "kubernetes": {"version": control_plane.spec.version},
+        "kubernetes": _kubernetes(control_plane),
         "networkProfile": profile,
-        "controlPlane": {
-            "deployment": {"replicas": DEFAULT_REPLICAS if replicas is None else replicas}
-        },
+        "controlPlane": _deployment_and_service(control_plane),
         "addons": dict(control_plane.spec.addons),
+    }
+
+
+def _kubernetes(control_plane: KamajiControlPlane) -> Json:
+    """Kamaji requires ``kubelet``, also empty."""
+    kubelet: Json = {}
+    if types := control_plane.spec.kubelet.preferred_address_types:
+        kubelet["preferredAddressTypes"] = list(types)
+    if driver := control_plane.spec.kubelet.cgroupfs:
+        kubelet["cgroupfs"] = driver
+    found: Json = {"version": control_plane.spec.version, "kubelet": kubelet}
+    if plugins := control_plane.spec.admission_controllers:
+        found["admissionControllers"] = list(plugins)
+    return found
+
+
+def _deployment_and_service(control_plane: KamajiControlPlane) -> Json:
+    """Kamaji requires the type of the Service."""
+    replicas, network = control_plane.spec.replicas, control_plane.spec.network
+    service: Json = {"serviceType": network.service_type or DEFAULT_SERVICE_TYPE}
+    extra = {"labels": dict(network.service_labels)}
+    extra["annotations"] = dict(network.service_annotations)
+    if metadata := {key: value for key, value in extra.items() if value}:
+        service["additionalMetadata"] = metadata
+    return {
+        "deployment": {"replicas": DEFAULT_REPLICAS if replicas is None else replicas},
+        "service": service,
     }
 
 

@@ -86,6 +86,7 @@ class HostedControlPlane:
     admin_kubeconfig: str = ""
     expires: datetime | None = None
     driver: str = "embedded"
+    ready_replicas: int | None = None  # API servers that answer; None: not counted
 
     def __repr__(self) -> str:
         return f"HostedControlPlane({self.host}:{self.port}, {self.version}, ready={self.ready})"
@@ -255,7 +256,7 @@ def describe(
         return None
     last = seen.last_version(tenant)
     phase, count = _phase(tenant, state, last), tenant.spec.control_plane.deployment.replicas
-    up = count if state is not None and state.ready else 0
+    up = _ready_replicas(state, count)
     ready = Condition(
         type="Ready",
         status="True" if up else "False",
@@ -286,6 +287,12 @@ def describe(
         ),
         conditions=(ready,),
     )
+
+
+def _ready_replicas(state: HostedControlPlane | None, count: int) -> int:
+    if state is None or not state.ready:
+        return 0
+    return count if state.ready_replicas is None else state.ready_replicas
 
 
 def _certificates(state: HostedControlPlane | None) -> Json:

@@ -9,7 +9,7 @@ and the scheduler are the programs'.
 
 import asyncio
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -45,13 +45,13 @@ from moxwell.embedded.controlplanes.binaries.konnectivity_objects import (
     KonnectivitySettings,
     apply_konnectivity,
 )
-from moxwell.embedded.controlplanes.binaries.programs import ALL_NAMES, PROGRAM_NAMES, programs
+from moxwell.embedded.controlplanes.binaries.replica_hosts import with_replica_hosts
 from moxwell.embedded.controlplanes.binaries.tenant_folder import TenantFolder, TenantRecord
-from moxwell.embedded.controlplanes.supervision.supervisor import (
-    ProcessControl,
-    ProgramState,
-    Supervisor,
+from moxwell.embedded.controlplanes.binaries.tenant_programs import (
+    TenantPrograms,
+    TenantProgramStates,
 )
+from moxwell.embedded.controlplanes.supervision.supervisor import ProcessControl, Supervisor
 from moxwell.embedded.controlplanes.tenant_api import Extend, no_extension
 from moxwell.embedded.controlplanes.tenant_controllers import TenantControllers
 from moxwell.embedded.ports import PortTaken, https_url, is_free, same_or_new_port
@@ -61,7 +61,6 @@ from moxwell.runtime.caches import Caches
 from moxwell.runtime.key import Key
 
 log = structlog.get_logger(__name__)
-States = list[tuple[str, ProgramState]]
 
 
 class BinaryControlPlanes:
@@ -80,12 +79,13 @@ class BinaryControlPlanes:
         changed: Callable[[Key], None] = lambda key: None,
         konnectivity: KonnectivitySettings | None = None,
         addons: AddonSettings | None = None,
+        etcd_hosts: Sequence[str] = (LOOPBACK,),
     ) -> None:
         """
         ``new_port`` gives a free port of an address, ``address`` the address of a tenant's folder.
 
         ``extend`` adds controllers for a tenant; ``changed`` is called on a change of state. With
-        ``konnectivity`` each tenant gets a server for the agents on its nodes.
+        ``konnectivity`` each tenant has a server for agents. etcd has a member for each host.
         """
         self._konnectivity, self._addons = konnectivity, addons or AddonSettings()
         self._root, self._clock = root, clock
@@ -97,27 +97,34 @@ class BinaryControlPlanes:
             clock,
             self._supervisor,
             program=installed.etcd,
-            new_port=partial(new_port, LOOPBACK),
+            new_port=new_port,
+            hosts=etcd_hosts,
             changed=self._all_changed,
         )
         self._etcd_users: set[str] = set()
         self._locks: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
         self._tasks = task_group.LongLivedTasks()
         self._controllers = TenantControllers(clock, extend, self._tasks)
+        self._programs = TenantPrograms(self._supervisor, self._controllers)
 
     async def run(self) -> None:
         """Own all tasks until cancelled, then stop every program."""
         backups = asyncio.create_task(EtcdBackups(self.etcd, self._clock).run())
+        members = asyncio.create_task(self.etcd.run())
         try:
             await self._tasks.run(self._stop_all)
         finally:
             await task_group.cancel(backups)
+            await task_group.cancel(members)
 
     async def _stop_all(self) -> None:
         await self._controllers.stop_all()
         folders = {program.parent for program in self._supervisor.programs()} - {self.etcd.folder}
-        await asyncio.gather(*(self._stop_programs(folder) for folder in folders))
+        await asyncio.gather(*(self._programs.stop(folder) for folder in folders))
         await self.etcd.stop()
+
+    def _key_changed(self, key: Key) -> None:
+        self.changed(key)
 
     def _all_changed(self) -> None:
         for key in self.keys():
@@ -156,7 +163,7 @@ class BinaryControlPlanes:
 
     async def _stop(self, key: Key) -> None:
         await self._controllers.stop(key)
-        await self._stop_programs(self._folder(key).folder)
+        await self._programs.stop(self._folder(key).folder)
 
     async def destroy(self, key: Key) -> None:
         async with self._lock(key):  # until the folder is deleted: a waiting ensure starts anew
@@ -195,19 +202,21 @@ class BinaryControlPlanes:
         etcd = await self.etcd.ensure()
         host = self._address(tenant.folder)
         record = self._check_ports(tenant, spec, host)
-        layout = self._layout(tenant, record, host)
+        layout = self._layout(tenant, record, host, spec.replicas)
         if not etcd.healthy:
-            return _describe(tenant, record, layout, [("etcd", etcd)], release)
+            states = TenantProgramStates(others=(("etcd", etcd),))
+            return _describe(tenant, record, layout, states, release)
         if record.uid not in self._etcd_users:
             await self.etcd.add(record.uid)
             self._etcd_users.add(record.uid)
         rotate = record.rotation != spec.rotation
         tenant.write(spec, layout, self.etcd.ca, rotate=rotate)
-        record = tenant.remember(
-            msgspec.structs.replace(record, rotation=spec.rotation, version=release.version)
-        )
-        states = await self._start_programs(spec, layout, release)
-        if all(state.healthy for _, state in states):
+        record = tenant.remember(msgspec.structs.replace(record, rotation=spec.rotation))
+        changed = partial(self._key_changed, spec.key)
+        states = await self._programs.start(spec, layout, release, changed)
+        if states.current:
+            record = tenant.remember(msgspec.structs.replace(record, version=release.version))
+        if states.ready:
             record = await self._start_controllers(tenant, record, spec, layout)
         return _describe(tenant, record, layout, states, release)
 
@@ -217,22 +226,24 @@ class BinaryControlPlanes:
         """The record with usable ports; the API server's port cannot change."""
         tenant.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         record = tenant.find_or_create(spec, host, self._new_port)
-        runs = {name: self._supervisor.has(tenant.folder / name) for name in PROGRAM_NAMES}
-        if not runs["kube-apiserver"] and not is_free(record.port, host):
+        if not self._programs.listens(tenant.folder) and not is_free(record.port, host):
             raise PortTaken(
                 f"port {record.port} on {host}, which this cluster's nodes use, is taken "
                 "by another program: stop that program"
             )
         record = self._with_konnectivity(record, host)
-        new, manager = partial(self._new_port, LOOPBACK), runs["kube-controller-manager"]
-        return tenant.remember(
-            msgspec.structs.replace(
-                record,
-                manager_port=same_or_new_port(record.manager_port, new, ours=manager),
-                scheduler_port=same_or_new_port(
-                    record.scheduler_port, new, ours=runs["kube-scheduler"]
-                ),
+        others = (found for key in self.keys() if (found := self._folder(key).find()))
+        record = with_replica_hosts(record, spec.replicas, others)
+        new, folder = partial(self._new_port, LOOPBACK), tenant.folder
+        manager, scheduler = (
+            same_or_new_port(port, new, ours=self._supervisor.has(folder / f"kube-{name}"))
+            for port, name in (
+                (record.manager_port, "controller-manager"),
+                (record.scheduler_port, "scheduler"),
             )
+        )
+        return tenant.remember(
+            msgspec.structs.replace(record, manager_port=manager, scheduler_port=scheduler)
         )
 
     def _with_konnectivity(self, record: TenantRecord, host: str) -> TenantRecord:
@@ -256,16 +267,20 @@ class BinaryControlPlanes:
             continue
         return port
 
-    def _layout(self, tenant: TenantFolder, record: TenantRecord, host: str) -> TenantLayout:
+    def _layout(
+        self, tenant: TenantFolder, record: TenantRecord, host: str, replicas: int
+    ) -> TenantLayout:
         return TenantLayout(
             folder=tenant.folder,
             host=host,
             port=record.port,
             manager_port=record.manager_port,
             scheduler_port=record.scheduler_port,
-            etcd_port=self.etcd.ports.client,
+            etcd_urls=self.etcd.urls,
             etcd_prefix=prefix_of(record.uid),
             konnectivity=self._proxy(tenant, record, host),
+            replicas=record.replica_hosts[:replicas],
+            replica_hosts=record.replica_hosts,
         )
 
     def _proxy(
@@ -280,26 +295,6 @@ class BinaryControlPlanes:
             program=self._installed.konnectivity(),
             image=self._konnectivity.image,
         )
-
-    async def _start_programs(
-        self, spec: HostedControlPlaneSpec, layout: TenantLayout, release: Release
-    ) -> States:
-        """Start kube-apiserver first, the others once it is healthy."""
-
-        def changed() -> None:
-            self.changed(spec.key)
-
-        apiserver, *others = programs(spec, layout, release)
-        if self._supervisor.differs(apiserver):  # stop its clients before it restarts
-            await self._controllers.stop(spec.key)
-            for program in reversed(others):
-                await self._supervisor.stop(program.key)
-        states = [(apiserver.name, await self._supervisor.keep(apiserver, changed))]
-        if not states[0][1].healthy:
-            return states  # running clients survive its absence, but could not start now
-        for program in others:
-            states.append((program.name, await self._supervisor.keep(program, changed)))
-        return states
 
     async def _start_controllers(
         self,
@@ -324,29 +319,25 @@ class BinaryControlPlanes:
         log.info("control plane ready", tenant=str(spec.key), port=layout.port)
         return tenant.remember(msgspec.structs.replace(record, initialized=True))
 
-    async def _stop_programs(self, folder: Path) -> None:
-        for name in reversed(ALL_NAMES):
-            await self._supervisor.stop(folder / name)
-
 
 def _describe(
     tenant: TenantFolder,
     record: TenantRecord,
     layout: TenantLayout,
-    states: States,
+    states: TenantProgramStates,
     release: Release,
 ) -> HostedControlPlane:
-    expected = len(PROGRAM_NAMES) + (layout.konnectivity is not None)
-    ready = len(states) == expected and all(state.healthy for _, state in states)
-    unhealthy = [f"{name}: {state.message}" for name, state in states if not state.healthy]
-    exits = [f"{name} {state.last_exit}" for name, state in states if state.last_exit]
+    ready, ready_servers = states.ready, states.ready_servers
+    unhealthy = [f"{name}: {state.message}" for name, state in states.all if not state.healthy]
+    exits = [f"{name} {state.last_exit}" for name, state in states.all if state.last_exit]
     certificate = layout.pki("apiserver.crt")
     written = certificate.exists()
     return HostedControlPlane(
         host=layout.host,
         port=layout.port,
-        version=release.version,
+        version=release.version if states.current else record.version,
         ready=ready,
+        ready_replicas=ready_servers,
         initialized=record.initialized,
         message="; ".join(unhealthy) or ("" if ready else "waiting for kube-apiserver"),
         last_exit="; ".join(exits),

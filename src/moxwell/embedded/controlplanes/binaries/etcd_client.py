@@ -1,11 +1,13 @@
 """
-Calls etcd over gRPC: users and roles, permissions, deletion of a prefix, snapshots.
+Calls etcd over gRPC: members, users and roles, permissions, deletion of a prefix, snapshots.
 
 The client certificate authenticates: its common name is the etcd user. Creating what exists and
 deleting what does not exist succeed.
 """
 
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +24,7 @@ from moxwell.errors import Denied, Retryable, Unreachable
 CALL_SECONDS = 10.0
 SNAPSHOT_SECONDS = 600.0
 HASH_BYTES = 32
+SERVER_NAME = "127.0.0.1"  # which is in the certificate of every member
 _EXISTS, _NOT_FOUND = "already exists", "not found"
 
 
@@ -37,6 +40,16 @@ class EtcdBusy(Retryable):
     reason = "EtcdBusy"
 
 
+@dataclass(frozen=True, slots=True)
+class ListedMember:
+    """A member as etcd lists it; one that has never started has no name."""
+
+    member_id: int
+    name: str
+    peer_url: str
+    learner: bool
+
+
 def prefix_end(prefix: bytes) -> bytes:
     """The first key after all keys with this prefix."""
     incremented = prefix.rstrip(b"\xff")
@@ -44,12 +57,17 @@ def prefix_end(prefix: bytes) -> bytes:
 
 
 class EtcdClient:
-    """A connection to etcd as one user."""
+    """A connection to etcd as one user; the first of the endpoints that answers is used."""
 
-    def __init__(self, port: int, *, ca: bytes, certificate: bytes, key: bytes) -> None:
+    def __init__(
+        self, endpoints: Sequence[str], *, ca: bytes, certificate: bytes, key: bytes
+    ) -> None:
+        """``endpoints`` are ``host:port`` with IP addresses of one family."""
         credentials = grpc.ssl_channel_credentials(ca, key, certificate)
-        options = (("grpc.enable_http_proxy", 0),)
-        self._channel = grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials, options)
+        family = "ipv6" if endpoints[0].startswith("[") else "ipv4"
+        options = (("grpc.enable_http_proxy", 0), ("grpc.ssl_target_name_override", SERVER_NAME))
+        target = f"{family}:{','.join(endpoints)}"
+        self._channel = grpc.aio.secure_channel(target, credentials, options)
 
     async def __aenter__(self) -> "EtcdClient":
         return self
@@ -127,6 +145,42 @@ class EtcdClient:
             os.fsync(file.fileno())
         if tail != content.digest():
             raise EtcdBusy("the snapshot of etcd is incomplete: its checksum differs")
+
+    # Members
+
+    async def members(self) -> tuple[ListedMember, ...]:
+        """All members, as the leader knows them."""
+        answer = await self._call("Cluster", "MemberList", rpc.MemberListRequest(linearizable=True))
+        return tuple(
+            ListedMember(m.ID, m.name, next(iter(m.peerURLs), ""), m.isLearner)
+            for m in answer.members
+        )
+
+    async def add_learner(self, peer_url: str) -> None:
+        """Add a member that does not vote until :meth:`promote`."""
+        request = rpc.MemberAddRequest(peerURLs=[peer_url], isLearner=True)
+        await self._call("Cluster", "MemberAdd", request)
+
+    async def leader(self) -> int:
+        """The id of the leader."""
+        return int((await self._call("Maintenance", "Status", rpc.StatusRequest())).leader)
+
+    async def promote(self, member_id: int) -> None:
+        """
+        Let a learner vote; EtcdBusy while it has not caught up.
+
+        Only the leader does it: with authentication, others forward the request without the user.
+        """
+        await self._call("Cluster", "MemberPromote", rpc.MemberPromoteRequest(ID=member_id))
+
+    async def update_member(self, member_id: int, peer_url: str) -> None:
+        """Change the address by which other members reach one."""
+        request = rpc.MemberUpdateRequest(ID=member_id, peerURLs=[peer_url])
+        await self._call("Cluster", "MemberUpdate", request)
+
+    async def remove_member(self, member_id: int) -> None:
+        """Remove a member; its process exits."""
+        await self._call("Cluster", "MemberRemove", rpc.MemberRemoveRequest(ID=member_id))
 
     # Users and roles
 

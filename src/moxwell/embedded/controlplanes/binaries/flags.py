@@ -11,11 +11,14 @@ from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 from moxwell.embedded.clusterapi.tenantcontrolplane.plan import HostedControlPlaneSpec
+from moxwell.embedded.controlplanes.binaries.etcd_members import EtcdMember
 from moxwell.embedded.controlplanes.binaries.installed import Release
 from moxwell.embedded.controlplanes.binaries.konnectivity import EGRESS, KonnectivityLayout
 
 Argv = tuple[str, ...]
 LOOPBACK = "127.0.0.1"
+# A server that stops is not ready at once, and answers until the balancer has noticed.
+DRAIN = ("--shutdown-delay-duration=3s", "--shutdown-send-retry-after=true")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,9 +30,11 @@ class TenantLayout:
     port: int
     manager_port: int
     scheduler_port: int
-    etcd_port: int
+    etcd_urls: tuple[str, ...]
     etcd_prefix: str
     konnectivity: KonnectivityLayout | None = None
+    replicas: tuple[str, ...] = ()  # addresses of API servers behind a balancer; empty: one, none
+    replica_hosts: tuple[str, ...] = ()  # also those of replicas that do not run now
 
     def pki(self, name: str) -> Path:
         return self.folder / "pki" / name
@@ -49,16 +54,18 @@ def node_mask(network: str) -> int:
     return 24 if length <= 18 else min(length + 6, 30)
 
 
-def apiserver(release: Release, spec: HostedControlPlaneSpec, layout: TenantLayout) -> Argv:
-    """kube-apiserver."""
+def apiserver(
+    release: Release, spec: HostedControlPlaneSpec, layout: TenantLayout, bind: str = ""
+) -> Argv:
+    """kube-apiserver; ``bind`` is the address of one of several behind the balancer."""
     local = ip_address(layout.host).is_loopback
     issuer = f"https://kubernetes.default.svc.{spec.cluster_domain}"
     return (
         str(release.apiserver),
         f"--advertise-address={layout.host}",
-        f"--bind-address={layout.host}",
+        f"--bind-address={bind or layout.host}",
         f"--secure-port={layout.port}",
-        f"--etcd-servers=https://{LOOPBACK}:{layout.etcd_port}",
+        f"--etcd-servers={','.join(layout.etcd_urls)}",
         f"--etcd-prefix={layout.etcd_prefix.rstrip('/')}",
         "--etcd-compaction-interval=0",
         f"--etcd-cafile={layout.pki('etcd-ca.crt')}",
@@ -70,13 +77,7 @@ def apiserver(release: Release, spec: HostedControlPlaneSpec, layout: TenantLayo
         f"--kubelet-client-certificate={layout.pki('kubelet-client.crt')}",
         f"--kubelet-client-key={layout.pki('kubelet-client.key')}",
         "--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname",
-        f"--proxy-client-cert-file={layout.pki('front-proxy-client.crt')}",
-        f"--proxy-client-key-file={layout.pki('front-proxy-client.key')}",
-        f"--requestheader-client-ca-file={layout.pki('front-proxy-ca.crt')}",
-        "--requestheader-allowed-names=front-proxy-client",
-        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
-        "--requestheader-group-headers=X-Remote-Group",
-        "--requestheader-username-headers=X-Remote-User",
+        *_aggregation(layout),
         f"--service-account-issuer={issuer}",
         f"--service-account-key-file={layout.pki('sa.pub')}",
         f"--service-account-signing-key-file={layout.pki('sa.key')}",
@@ -87,7 +88,22 @@ def apiserver(release: Release, spec: HostedControlPlaneSpec, layout: TenantLayo
         "--allow-privileged=true",
         f"--endpoint-reconciler-type={'none' if local else 'lease'}",  # Endpoints refuse loopback
         "--profiling=false",
+        *(DRAIN if bind else ()),
         *_egress(layout),
+    )
+
+
+def _aggregation(layout: TenantLayout) -> Argv:
+    """Extension API servers, and webhooks: no kube-proxy runs here that gives Services a route."""
+    return (
+        "--enable-aggregator-routing=true",
+        f"--proxy-client-cert-file={layout.pki('front-proxy-client.crt')}",
+        f"--proxy-client-key-file={layout.pki('front-proxy-client.key')}",
+        f"--requestheader-client-ca-file={layout.pki('front-proxy-ca.crt')}",
+        "--requestheader-allowed-names=front-proxy-client",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-username-headers=X-Remote-User",
     )
 
 
@@ -148,19 +164,19 @@ def _component(layout: TenantLayout, name: str, port: int) -> Argv:
     )
 
 
-def etcd(program: Path, folder: Path, client_port: int, peer_port: int) -> Argv:
-    """etcd on loopback with client certificates; clients and peers have different CAs."""
-    pki = folder / "pki"
-    client, peer = f"https://{LOOPBACK}:{client_port}", f"https://{LOOPBACK}:{peer_port}"
+def etcd(program: Path, folder: Path, member: EtcdMember) -> Argv:
+    """A member of etcd with client certificates; clients and peers have different CAs."""
+    pki, initial = folder / "pki", member.ports.initial
     return (
         str(program),
-        "--name=moxwell",
-        f"--data-dir={folder / 'data'}",
-        f"--listen-client-urls={client}",
-        f"--advertise-client-urls={client}",
-        f"--listen-peer-urls={peer}",
-        f"--initial-advertise-peer-urls={peer}",
-        f"--initial-cluster=moxwell={peer}",
+        f"--name={member.name}",
+        f"--data-dir={folder / f'data{member.suffix}'}",
+        f"--listen-client-urls={member.client_url}",
+        f"--advertise-client-urls={member.client_url}",
+        f"--listen-peer-urls={member.peer_url}",
+        f"--initial-advertise-peer-urls={member.peer_url}",
+        f"--initial-cluster={initial or f'{member.name}={member.peer_url}'}",
+        f"--initial-cluster-state={'existing' if initial else 'new'}",
         "--initial-cluster-token=moxwell",
         "--client-cert-auth=true",
         f"--trusted-ca-file={pki / 'ca.crt'}",

@@ -38,6 +38,7 @@ class TenantRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     initialized: bool = False  # it was ready once, so nodes can join
     welcomed: bool = False  # the old name of ``initialized``; read, never written
     konnectivity: KonnectivityPorts | None = None
+    replica_hosts: tuple[str, ...] = ()  # addresses of API servers behind a balancer
 
 
 class TenantFolder:
@@ -127,10 +128,10 @@ class TenantFolder:
         return (self.folder / name).read_text()
 
 
-def server_names(spec: HostedControlPlaneSpec, host: str) -> tuple[str, ...]:
-    """The names and addresses of a tenant's API server."""
+def server_names(spec: HostedControlPlaneSpec, layout: TenantLayout) -> tuple[str, ...]:
+    """The names and addresses of a tenant's API servers."""
     names = (
-        host,
+        layout.host,
         "127.0.0.1",
         "localhost",
         "kubernetes",
@@ -140,6 +141,7 @@ def server_names(spec: HostedControlPlaneSpec, host: str) -> tuple[str, ...]:
         flags.first_address(spec.service_cidr),
         *spec.cert_sans,
         *((spec.address,) if spec.address else ()),
+        *layout.replica_hosts,
     )
     return tuple(dict.fromkeys(names))
 
@@ -162,7 +164,7 @@ def _leaves(
     """File name, content and CA of each certificate."""
     client, server = _client, _server
     etcd_user = layout.etcd_prefix.strip("/").rpartition("/")[2]
-    yield "apiserver", server("kube-apiserver", *server_names(spec, layout.host)), ca
+    yield "apiserver", server("kube-apiserver", *server_names(spec, layout)), ca
     yield "component", server("moxwell", "127.0.0.1", "localhost"), ca
     yield "kubelet-client", client("kube-apiserver-kubelet-client", "system:masters"), ca
     admin = replace(client("kubernetes-admin", "system:masters"), lifetime=ADMIN_LIFETIME)

@@ -22,7 +22,7 @@ from moxwell.errors import Busy
 GRACE_SECONDS = 6.0  # kube-apiserver would wait for its watchers up to a minute
 POLL_SECONDS = 0.05
 RUN_FILES = "*.run"
-STOPPED_LAST = ("etcd",)
+STOPPED_LAST = "etcd"  # and etcd-1, …
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 # $1 folder, $2 run file, $3 digest; the rest is the program
 _LAUNCH = """umask 077; cd "$1" || exit 126
@@ -157,7 +157,7 @@ async def terminate_all(root: Path, clock: Clock) -> int:
     """Terminate what a killed daemon left running below a folder; returns how many processes."""
     processes, count = Processes(clock, {}), 0
     for last in (False, True):  # etcd after its clients
-        files = [f for f in run_files(root) if (f.stem in STOPPED_LAST) is last]
+        files = [f for f in run_files(root) if (f.stem.split("-")[0] == STOPPED_LAST) is last]
         found = [process for file in files if (process := find(file)) is not None]
         await asyncio.gather(*(processes.terminate(process) for process in found))
         for file in files:
