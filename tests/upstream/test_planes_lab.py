@@ -128,19 +128,25 @@ def _a_merged_kubeconfig_gets_new_certificates(lab: Instance, kubectl: Path, own
     assert "client-key-data" not in lab.user_kubeconfig.read_text()
     assert len(merged.get("nodes")["items"]) == 3
     secret = own.get("secret", "demo-kubeconfig", "-n", "tenant-demo")["data"]["value"]
-    where = ("tenantcontrolplane", "demo", "-n", "tenant-demo")
+    where, before = ("tenantcontrolplane", "demo", "-n", "tenant-demo"), digests(lab)
     own("annotate", *where, "certs.kamaji.clastix.io/rotate=now")
 
     def renewed() -> bool:
-        return own.get("secret", "demo-kubeconfig", "-n", "tenant-demo")["data"]["value"] != secret
+        found = own.get("secret", "demo-kubeconfig", "-n", "tenant-demo")
+        return bool(found["data"]["value"] != secret)
 
     wait_for(lambda: renewed() or None, "a new certificate", seconds=120)
     assert len(merged.get("nodes")["items"]) == 3
-    wait_for(lambda: len(rolled(lab)) == 2 or None, "both API servers again", seconds=120)
+    wait_for(
+        lambda: (len(found := digests(lab)) == 4 and not found & before) or None,
+        "every program with new certificates",
+        seconds=240,
+    )
 
 
-def rolled(lab: Instance) -> list[str]:
-    return [name for name in lives(lab) if name.startswith("kube-apiserver-")]
+def digests(lab: Instance) -> set[str]:
+    """What the programs that read certificates were started with."""
+    return {life.digest for name, life in lives(lab).items() if name.startswith("kube-")}
 
 
 def _it_is_a_genuine_cluster_in_two_regions(tenant: Kubectl, own: Kubectl) -> None:

@@ -152,8 +152,6 @@ TOOLS: tuple[Tool, ...] = (
         "v1.0.0",
         keep=("charts/kamaji",),
     ),
-    Tool("metrics-server", "sigs.k8s.io/metrics-server", "v0.9.0", "cmd/metrics-server"),
-    Tool("coredns", "github.com/coredns/coredns", "v1.14.4"),
     Tool("csi-sanity", "github.com/kubernetes-csi/csi-test/v5", "v5.6.0", "cmd/csi-sanity"),
     Tool(
         "csi-provisioner",

@@ -1,7 +1,13 @@
-"""Applies the objects of manifests, whatever kinds the API serves."""
+"""
+Applies the objects of manifests, whatever kinds the API serves, and deletes those of before.
 
-from collections.abc import Iterable
-from typing import Any
+A ConfigMap lists what was applied, as Flux and kustomize do. It is extended before anything is
+applied, so that after a crash nothing that was created is forgotten.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 from moxwell.api.kinds import Resource
 from moxwell.errors import Unreachable
@@ -9,6 +15,18 @@ from moxwell.kube.client import Kube
 
 Json = dict[str, Any]
 FIRST = {"Namespace": 0, "CustomResourceDefinition": 1}
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
+OBJECTS = "objects.json"
+LABEL = "moxwell.dev/inventory"
+
+
+class ObjectRef(NamedTuple):
+    """An applied object, whatever version it was applied with."""
+
+    group: str
+    kind: str
+    namespace: str
+    name: str
 
 
 class KindNotInstalled(Unreachable):
@@ -27,6 +45,73 @@ async def apply_all(kube: Kube, objects: Iterable[Json], manager: str) -> None:
         if key not in served:
             raise KindNotInstalled(f"{obj['kind']} of {obj['apiVersion']} is not served yet")
         await kube.apply(_placed(obj, served[key]), served[key], manager=manager, force=True)
+
+
+async def apply_listed(
+    kube: Kube, objects: Iterable[Json], manager: str, inventory: tuple[str, str]
+) -> None:
+    """
+    Apply objects and delete what an earlier call applied and this one does not name.
+
+    ``inventory`` is the namespace and the name of the ConfigMap with the list. Each object gets a
+    label; one without it is somebody else's by now and is left alone.
+    """
+    label = {LABEL: inventory[1]}
+    wanted, before = [_labelled(obj, label) for obj in objects], await _listed(kube, inventory)
+    if not wanted and not before:
+        return
+    refs = {_ref(obj) for obj in wanted}
+    await _write_list(kube, inventory, manager, {*before, *refs})
+    await apply_all(kube, wanted, manager)
+    served = {(r.group, r.kind): r for r in (await _served(kube)).values()}
+    stale = sorted(before - refs, key=lambda ref: -FIRST.get(ref.kind, 2))
+    for ref in stale:
+        await _delete(kube, served, ref, label)
+    await _write_list(kube, inventory, manager, refs)
+
+
+def _labelled(obj: Json, label: Mapping[str, str]) -> Json:
+    meta = obj["metadata"]
+    return {**obj, "metadata": {**meta, "labels": {**(meta.get("labels") or {}), **label}}}
+
+
+def _ref(obj: Json) -> ObjectRef:
+    group, _, _ = obj["apiVersion"].rpartition("/")
+    meta = obj["metadata"]
+    return ObjectRef(group, obj["kind"], meta.get("namespace") or "", meta["name"])
+
+
+async def _listed(kube: Kube, inventory: tuple[str, str]) -> set[ObjectRef]:
+    namespace, name = inventory
+    found = await kube.find(CONFIG_MAPS, name, namespace)
+    rows = json.loads((found.get("data") or {}).get(OBJECTS) or "[]") if found else []
+    return {ObjectRef(*row) for row in rows}
+
+
+async def _write_list(
+    kube: Kube, inventory: tuple[str, str], manager: str, refs: set[ObjectRef]
+) -> None:
+    namespace, name = inventory
+    meta = {"name": name, "namespace": namespace}
+    data = {OBJECTS: json.dumps(sorted(refs))}
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
+    await kube.apply(body, CONFIG_MAPS, manager=manager, force=True)
+
+
+async def _delete(
+    kube: Kube,
+    served: Mapping[tuple[str, str], Resource],
+    ref: ObjectRef,
+    label: Mapping[str, str],
+) -> None:
+    resource = served.get((ref.group, ref.kind))
+    if resource is None:  # with its definition all objects of a kind are gone
+        return
+    namespace = (ref.namespace or "default") if resource.namespaced else ""
+    found = await kube.find(resource, ref.name, namespace)
+    labels = (found or {}).get("metadata", {}).get("labels") or {}
+    if found is not None and label.items() <= labels.items():
+        await kube.delete(resource, ref.name, namespace, uid=found["metadata"]["uid"])
 
 
 async def _served(kube: Kube) -> dict[tuple[str, str], Resource]:

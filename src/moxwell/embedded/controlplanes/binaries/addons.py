@@ -14,7 +14,7 @@ import yaml
 
 from moxwell.embedded.clusterapi.tenantcontrolplane.plan import HostedControlPlaneSpec
 from moxwell.kube.client import Kube
-from moxwell.kube.manifests import apply_all
+from moxwell.kube.manifests import apply_listed
 
 Json = dict[str, Any]
 REPOSITORY, COREDNS_VERSION = "registry.k8s.io", "v1.12.1"
@@ -54,8 +54,9 @@ class AddonSettings(msgspec.Struct, frozen=True, kw_only=True):
 async def apply_addons(
     kube: Kube, settings: AddonSettings, spec: HostedControlPlaneSpec, url: str
 ) -> None:
-    """Create or update the add-ons; idempotent."""
-    await apply_all(kube, addon_objects(settings, spec, url), "moxwell-addons")
+    """Create or update the add-ons and delete those that are not configured any more."""
+    objects = addon_objects(settings, spec, url)
+    await apply_listed(kube, objects, "moxwell-addons", (SPACE, "moxwell-addons"))
 
 
 def addon_objects(
