@@ -64,6 +64,8 @@ class StubVm:
 
     def power_off(self) -> None: ...
     def reboot(self) -> None: ...
+    def load(self) -> tuple[float, float]:
+        return 0.25, 0.5
 
 
 def _pem(key: rsa.RSAPrivateKey) -> str:

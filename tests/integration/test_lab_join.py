@@ -72,6 +72,9 @@ class StubVm:
 
     def power_off(self) -> None: ...
     def reboot(self) -> None: ...
+    def load(self) -> tuple[float, float]:
+        return 0.25, 0.5
+
     def live_config(self) -> dict[str, Any]:
         return self.conf
 

@@ -36,12 +36,17 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """A response with a complete ``body``, or with ``chunks`` for a watch."""
+    """
+    A response with a complete ``body``, with ``chunks`` for a watch, or an ``upgrade``.
+
+    The HTTP server upgrades the connection; what the value means is known to it alone.
+    """
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
     chunks: AsyncIterator[bytes] | None = None
+    upgrade: object | None = None
 
 
 class Handler(Protocol):

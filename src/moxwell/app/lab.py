@@ -25,6 +25,7 @@ from moxwell.kube.transport import KubeTransport
 from moxwell.lab import templates
 from moxwell.lab.group_save import GroupSave
 from moxwell.lab.guests.guest_runner import GuestRunner
+from moxwell.lab.guests.kubelet_http import KubeletServer
 from moxwell.lab.proxmox import certs
 from moxwell.lab.proxmox import simulator as serve
 from moxwell.lab.proxmox import state_file as save
@@ -55,6 +56,7 @@ class Lab:
             control_planes=self._control_planes,
             proxy=LabIdentities(state.control_planes, clock).find,
         )
+        self._kubelets = KubeletServer(self.guests.kubelets, clock)
         self._simulator: serve.Simulator | None = None
 
     @property
@@ -84,6 +86,7 @@ class Lab:
             durable=True,
         )
         await self._simulator.start()
+        await self._kubelets.start(state.lab_kubelets)
         ca = certificates.ca.read_text()
         return tuple(self._config(name, ca) for name in regions)
 
@@ -132,6 +135,7 @@ class Lab:
     async def stop(self) -> None:
         """Save the guests and stop the simulator, which saves itself."""
         self._save_guests()
+        await self._kubelets.stop()
         await self.simulator.stop()
 
 

@@ -205,6 +205,7 @@ async def _open_control_planes(
         addresses=control_plane_addresses.parse(_config_text(options)),
         extend=extend,
         addons=load_addons(Path(options.config)) if options.config else None,
+        kubelets=None if options.config else state.lab_kubelets,
     )
 
 

@@ -105,6 +105,11 @@ class StateDir:
         return self.folder / "lab-regions.json"
 
     @property
+    def lab_kubelets(self) -> Path:
+        """How API servers reach the kubelets of the lab's simulated nodes."""
+        return self.folder / "lab-kubelets.json"
+
+    @property
     def guests(self) -> Path:
         return self.folder / "guests.json"
 

@@ -8,7 +8,7 @@ machines ``demo-md0-…`` of the cluster ``demo``.
 import asyncio
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +18,7 @@ from moxwell.cli import connect
 from moxwell.cli.connect import DEFAULT_NAME, Name
 from moxwell.clock import Clock, SystemClock
 from moxwell.errors import Missing
+from moxwell.runtime.log_rotation import COPIES
 
 POLL_SECONDS = 0.5
 
@@ -40,12 +41,26 @@ def logs(
     file, belongs = connect.state(name).log, matcher(called, namespace, controller)
     if not file.exists():
         raise Missing(f"instance {name!r} has no log: start it with `moxwell up`")
-    with file.open(errors="replace") as opened:
-        for line in deque(filter(belongs, opened), lines):
-            typer.echo(line, nl=False)
-        end = opened.tell()
+    end = file.stat().st_size
+    for line in deque(filter(belongs, all_lines(file, end)), lines):
+        typer.echo(line, nl=False)
     if follow:
         asyncio.run(_follow(file, end, belongs))
+
+
+def all_lines(file: Path, end: int) -> Iterator[str]:
+    """The lines of the rotated files, the oldest first, then those of the file up to ``end``."""
+    for number in range(COPIES, 0, -1):
+        older = file.with_name(f"{file.name}.{number}")
+        if older.is_file():
+            with older.open(errors="replace") as opened:
+                yield from opened
+    with file.open("rb") as opened_file:
+        for line in opened_file:
+            end -= len(line)
+            if end < 0:
+                return  # written since, and printed by whoever follows
+            yield line.decode(errors="replace")
 
 
 async def _follow(file: Path, start: int, belongs: Callable[[str], bool]) -> None:

@@ -6,6 +6,7 @@ it expires, when it lacks a name, or when another CA signed it. A CA is extended
 name and key, because every node of a cluster trusts it.
 """
 
+import hashlib
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -67,6 +68,13 @@ def load_certificates(pem: bytes) -> list[x509.Certificate]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CryptographyDeprecationWarning)
         return x509.load_pem_x509_certificates(pem)
+
+
+def public_key_hash(pem: bytes) -> str:
+    """The SHA-256 of the first certificate's public key, which an extended CA keeps."""
+    key = load_certificate(pem).public_key()
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    return hashlib.sha256(key.public_bytes(serialization.Encoding.DER, form)).hexdigest()
 
 
 def load_key(pem: bytes) -> SigningKey:

@@ -41,3 +41,12 @@ def test_new_lines_are_read_whole_and_after_a_rotation(tmp_path: Path) -> None:
     assert logs.read_lines(file, 14) == (["new\n"], 4)
     file.unlink()
     assert logs.read_lines(file, 4) == ([], 0)
+
+
+def test_rotated_files_are_read_first(tmp_path: Path) -> None:
+    file = tmp_path / "log"
+    for name, text in (("log.2", "one\n"), ("log.1", "two\n"), ("log", "three\nfour\nfi")):
+        (tmp_path / name).write_text(text)
+    lines = ["one\n", "two\n", "three\n", "four\n"]
+    assert list(logs.all_lines(file, 11)) == lines
+    assert list(logs.all_lines(file, 13)) == [*lines, "fi"]

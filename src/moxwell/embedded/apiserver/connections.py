@@ -6,6 +6,7 @@ too. An error that no handler expected is answered with a Status and logged in o
 """
 
 import asyncio
+import re
 import resource
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
@@ -29,6 +30,8 @@ SECURITY_HEADERS: Mapping[str, str] = {
     "Cache-Control": "no-cache, private",
     "X-Content-Type-Options": "nosniff",
 }
+SPDY_HEADER = re.compile(rb"(\r\nupgrade:[ \t]*)spdy/3\.1[ \t]*\r\n", re.IGNORECASE)
+HEAD_END, MAX_HEAD = b"\r\n\r\n", 64 * 1024
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 _log = structlog.get_logger("apiserver")
 
@@ -47,7 +50,31 @@ class RefusedConnection(asyncio.Protocol):
 
 
 class ApiConnection(web.RequestHandler):
-    """One connection of a client."""
+    """
+    One connection of a client; ``spdy`` is true after a request to upgrade it to SPDY/3.1.
+
+    The parser of aiohttp stops at the end of a request only for WebSocket. The head of a request
+    for SPDY is therefore given to it as one for WebSocket; SPDY clients send one as the first
+    request of a connection.
+    """
+
+    spdy = False
+    _head: bytes | None = b""
+
+    def data_received(self, data: bytes) -> None:
+        """Look for an upgrade to SPDY in the first request."""
+        if self._head is None:
+            super().data_received(data)
+            return
+        head = self._head = self._head + data
+        if is_upgrade_request(head) and HEAD_END not in head and len(head) < MAX_HEAD:
+            return
+        self._head = None
+        end = head.find(HEAD_END)
+        if is_upgrade_request(head) and SPDY_HEADER.search(head, 0, max(end, 0) + 2):
+            self.spdy = True
+            head = SPDY_HEADER.sub(b"\\1websocket\r\n", head, count=1)
+        super().data_received(head)
 
     def handle_error(
         self,
@@ -77,6 +104,13 @@ class ApiConnection(web.RequestHandler):
         error = kw.get("exc_info")
         shown = describe(error) if isinstance(error, BaseException) else str(args[0])[:MAX_LOGGED]
         _log.error("connection failed", error=shown)
+
+
+def is_upgrade_request(head: bytes) -> bool:
+    """Whether the beginning of a request names a resource that connections are upgraded for."""
+    line = head.partition(b"\r\n")[0]
+    named = any(part in line for part in (b"/exec?", b"/portforward", b"/attach?"))
+    return line.startswith((b"POST ", b"GET ")) and named
 
 
 def describe(error: BaseException) -> str:

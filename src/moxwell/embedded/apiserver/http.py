@@ -28,6 +28,8 @@ from moxwell.embedded.apiserver.auth import bootstrap_tokens
 from moxwell.embedded.apiserver.auth.impersonation import REPEATED
 from moxwell.embedded.apiserver.connections import ConnectionServer
 from moxwell.embedded.apiserver.flow_control import FlowController, RejectedRequest
+from moxwell.embedded.apiserver.kubelet.pod_target import PodConnection
+from moxwell.embedded.apiserver.kubelet.upgrades import Upgrades
 from moxwell.embedded.apiserver.server import EmbeddedApiServer, status_response
 from moxwell.errors import MoxwellError
 from moxwell.kube import kubeconfig_writer
@@ -62,6 +64,8 @@ class HttpServer:
         self._revocations = authority.revocations
         self._max_connections = max_connections or connections.max_connections()
         self._flow_controller = FlowController()
+        kubelets = api_server.kubelets
+        self._upgrades = Upgrades(kubelets) if kubelets is not None else None
         self._listener: asyncio.Server | None = None
         self._runner: web.ServerRunner | None = None
 
@@ -133,11 +137,13 @@ class HttpServer:
             user = self._user(request, headers.pop("authorization", ""))
             async with self._flow_controller.seat(user, str(request.remote)):
                 answer = await self._api_server.handle(await _api_request(request, headers, user))
-                if answer.chunks is None:
+                if answer.chunks is None and answer.upgrade is None:
                     response = _full_response(answer)
                     if len(answer.body) > MAX_UNSENT:
                         await connections.send(request, response)
                     return response
+            if isinstance(answer.upgrade, PodConnection) and self._upgrades is not None:
+                return await self._upgrades.serve(request, answer.upgrade)
         except status_errors.StatusError as error:
             return _full_response(status_response(error))
         except RejectedRequest as error:

@@ -40,6 +40,8 @@ from moxwell.embedded.apiserver.encryption import encrypted_log
 from moxwell.embedded.apiserver.encryption.encrypted_log import open_log
 from moxwell.embedded.apiserver.encryption.envelope import RowEncryption
 from moxwell.embedded.apiserver.hooks import Hooks
+from moxwell.embedded.apiserver.kubelet.kubelet_client import KubeletClient
+from moxwell.embedded.apiserver.kubelet.kubelet_requests import KubeletRequests
 from moxwell.embedded.apiserver.object_cache import ObjectCache, StoredChange, encode, key_of
 from moxwell.embedded.apiserver.openapi import OpenApiHandler
 from moxwell.embedded.apiserver.patcher import Patcher
@@ -52,6 +54,7 @@ from moxwell.embedded.apiserver.resources import ResourceRegistry
 from moxwell.embedded.apiserver.storage.service import StorageService
 from moxwell.embedded.apiserver.storage.settings import StorageSettings
 from moxwell.embedded.apiserver.subresources import SubresourceHandler
+from moxwell.embedded.apiserver.version import version_info
 from moxwell.embedded.apiserver.warning_headers import warning_header
 from moxwell.embedded.apiserver.watches import WatchCaches
 from moxwell.embedded.apiserver.writer import STATUS_LIKE, ResourceWriter, WriteResult
@@ -80,6 +83,7 @@ class EmbeddedApiServer:
         root_ca: str = "",
         token_key: SigningKey | None = None,
         version: str = VERSION,
+        kubelets: KubeletClient | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
         self._version = version
@@ -101,6 +105,9 @@ class EmbeddedApiServer:
         self.tokens = ServiceAccountTokens(token_key or create_key(), cache, self._clock)
         self.storage = StorageService(self._log, settings, cache, committer, self._clock)
         self._build(root_ca)
+        self.kubelets = kubelets
+        made = KubeletRequests(self.core, self.authorizer, kubelets) if kubelets else None
+        self._kubelet_requests = made
 
     def _build(self, root_ca: str) -> None:
         core = self.core
@@ -148,6 +155,8 @@ class EmbeddedApiServer:
         await self.storage.stop()
         await self._collector.stop()
         self.core.watch_caches.end()
+        if self.kubelets is not None:
+            await self.kubelets.close()
         await self.core.committer.close()
         self._audit.close()
 
@@ -260,6 +269,8 @@ class EmbeddedApiServer:
         )
 
     async def _serve(self, call: ApiCall) -> requests.Response:
+        if self._kubelet_requests is not None and self._kubelet_requests.serves(call):
+            return await self._kubelet_requests.handle(call)
         special = call.subresource or call.resource.verbs == ("create",)
         if special and (call.subresource not in STATUS_LIKE or not call.resource.status):
             return await self._serve_subresource(call)
@@ -357,22 +368,6 @@ class EmbeddedApiServer:
 
     def _headers(self, call: ApiCall) -> Mapping[str, str]:
         return {**JSON_HEADERS, **warning_header(call.warnings)} if call.warnings else JSON_HEADERS
-
-
-def version_info(version: str) -> Object:
-    """Return the response of ``/version``."""
-    major, minor, _ = version.removeprefix("v").split(".", 2)
-    return {
-        "major": major,
-        "minor": minor,
-        "gitVersion": f"{version}+moxwell",
-        "gitCommit": "",
-        "gitTreeState": "",
-        "buildDate": "1970-01-01T00:00:00Z",
-        "goVersion": "",
-        "compiler": "gc",
-        "platform": "",
-    }
 
 
 def json_response(status: int, value: object) -> requests.Response:

@@ -113,12 +113,14 @@ async def open_control_planes(
     addresses: ControlPlaneAddresses,
     extend: Extend,
     addons: Any = None,
+    kubelets: Path | None = None,
 ) -> HostedControlPlanes:
     """The control planes of an instance; raises Missing if chosen binaries are not installed."""
     tenants = TenantAddresses(addresses, (embedded_root, binaries_root / "tenants"))
     shared: Any = {"new_port": addresses.new_port, "address": tenants.host, "extend": extend}
+    processes = Processes(clock, python_environ(environ))
     embedded = ProcessControlPlanes(
-        embedded_root, clock, processes=Processes(clock, python_environ(environ)), **shared
+        embedded_root, clock, processes=processes, kubelets=kubelets, **shared
     )
     chosen, exposure = choice not in ("", NO), open_exposure(addresses)
     if not chosen and not _exists(binaries_root):

@@ -8,15 +8,16 @@ from moxwell.clock import Clock
 from moxwell.embedded.apiserver.audit.audit_log import open_audit
 from moxwell.embedded.apiserver.encryption.envelope import open_encryption
 from moxwell.embedded.apiserver.http import HttpServer
+from moxwell.embedded.apiserver.kubelet.kubelet_client import KubeletClient
 from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.embedded.apiserver.storage.settings import StorageSettings
 from moxwell.embedded.clusterapi.tenantcontrolplane.plan import HostedControlPlaneSpec
 from moxwell.embedded.controllermanager import setup as controllermanager
-from moxwell.embedded.controlplanes import kubeadm_objects
+from moxwell.embedded.controlplanes import kubeadm_objects, simulated_addons
 from moxwell.embedded.ports import https_url
 from moxwell.embedded.scheduler.controller import scheduler
 from moxwell.kube.client import Kube
-from moxwell.pki.certificates import load_certificate
+from moxwell.pki.certificates import load_certificate, public_key_hash
 from moxwell.pki.folder import CertificateAuthority
 from moxwell.runtime.key import Key
 from moxwell.runtime.manager import Manager, Runtime, assemble
@@ -50,13 +51,18 @@ class TenantApi:
         host: str,
         port: int,
         extend: Extend = no_extension,
+        kubelets: Path | None = None,
     ) -> "TenantApi":
-        """Open the database, apply what joining nodes need, then listen."""
+        """
+        Open the database, apply what joining nodes need, then listen.
+
+        ``kubelets`` is the file that says how to reach simulated kubelets.
+        """
         authority = CertificateAuthority(folder / "pki", clock.now)
-        store = _store(folder, spec, clock, authority)
+        store = _store(folder, spec, clock, authority, kubelets)
         await store.start()
         url, ca = https_url(host, port), authority.certificate.decode()
-        await kubeadm_objects.apply(Kube(store), url, ca, spec)
+        await _apply_objects(Kube(store), url, ca, spec, simulated=kubelets is not None)
         server = HttpServer(
             store,
             authority,
@@ -82,10 +88,24 @@ class TenantApi:
         await self.store.stop()
 
 
+async def _apply_objects(
+    kube: Kube, url: str, ca: str, spec: HostedControlPlaneSpec, *, simulated: bool
+) -> None:
+    """Apply what joining nodes need, and the add-ons of simulated ones."""
+    await kubeadm_objects.apply(kube, url, ca, spec)
+    if simulated:
+        await simulated_addons.apply(kube, spec, url)
+
+
 def _store(
-    folder: Path, spec: HostedControlPlaneSpec, clock: Clock, authority: CertificateAuthority
+    folder: Path,
+    spec: HostedControlPlaneSpec,
+    clock: Clock,
+    authority: CertificateAuthority,
+    kubelets: Path | None,
 ) -> EmbeddedApiServer:
     """The API server on the database of the folder, with its keys and its audit log."""
+    cluster = public_key_hash(authority.certificate)
     return EmbeddedApiServer(
         path=folder / "store.db",
         storage=StorageSettings(quota_bytes=TENANT_QUOTA_BYTES),
@@ -95,6 +115,7 @@ def _store(
         root_ca=authority.certificate.decode(),
         token_key=authority.token_key,
         version=spec.version,
+        kubelets=KubeletClient(kubelets, cluster) if kubelets else None,
     )
 
 

@@ -37,9 +37,12 @@ from moxwell.lab.guests.control_plane import (
 from moxwell.lab.guests.hardware import SimulatedVm
 from moxwell.lab.guests.join import NodeKubeconfig, StoredKubeconfig
 from moxwell.lab.guests.kubelet import NodeFacts, SimulatedKubelet
+from moxwell.lab.guests.pod_usage import VmLoad
+from moxwell.lab.guests.running_kubelets import RunningKubelet, RunningKubelets
 from moxwell.lab.guests.shared_connections import GuestHandler, Proxy, SharedConnections
 from moxwell.lab.guests.static_pods import MirrorPods, static_pods
 from moxwell.lab.guests.userdata import KubeadmJoin, find_join, read_user_data, result_of_scripts
+from moxwell.pki.certificates import public_key_hash
 from moxwell.task_group import LongLivedTasks
 
 SENTINEL = "/run/cluster-api/bootstrap-success.complete"
@@ -89,6 +92,7 @@ class GuestRunner:
         self._persisted: dict[str, PersistedGuest] = {}
         self._tasks = LongLivedTasks()
         self._connections = SharedConnections(dial, clock, self._tasks.spawn, proxy)
+        self.kubelets = RunningKubelets()
 
     async def run(self) -> None:
         """Run the guests until cancelled."""
@@ -260,18 +264,35 @@ class GuestRunner:
             raise Invalid("the guest has not joined a cluster")
         kubeconfig = join.restore(persisted.kubeconfig)
         await self._close_handlers(boot)  # of the join
-        dial = self._dial_for(boot)
         handler = self._connections.dial(kubeconfig.access)
         boot.handlers.append(handler)
         await handler.open()
         kube = Kube(handler, manager="kubelet")
+        facts = _node_facts(boot, config_drive, persisted, kubeconfig)
         kubelet = SimulatedKubelet(
             kube,
-            _node_facts(boot, config_drive, persisted, kubeconfig),
+            facts,
             self._clock,
             boot.vm.live_config,
             self._connections.pods(kubeconfig.access),
         )
+        cluster = public_key_hash(kubeconfig.access.ca.encode())
+        running = RunningKubelet(facts, lambda: kubelet.pods, lambda: VmLoad(*boot.vm.load()))
+        remove = self.kubelets.add(cluster, running)
+        try:
+            await self._run_kubelet(boot, persisted, kubeconfig, kubelet, kube)
+        finally:
+            remove()
+
+    async def _run_kubelet(
+        self,
+        boot: _Boot,
+        persisted: PersistedGuest,
+        kubeconfig: NodeKubeconfig,
+        kubelet: SimulatedKubelet,
+        kube: Kube,
+    ) -> None:
+        dial = self._dial_for(boot)
         if persisted.control_plane is None:
             await kubelet.run()
             return

@@ -180,6 +180,11 @@ class SimulatedKubelet:
         self._renewed = clock.monotonic()
         self._uid = self._lease_owner = ""  # of the Node, and of the owner of the lease
 
+    @property
+    def pods(self) -> Mapping[str, dict[str, Any]]:
+        """The pods of this node by UID."""
+        return self._pods.pods
+
     async def register(self) -> None:
         """Create the Node if it does not exist and update its status; idempotent."""
         try:

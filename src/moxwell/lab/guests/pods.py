@@ -144,6 +144,7 @@ class PodRunner:
         self._kube, self._node, self._clock, self._volumes = kube, node, clock, volumes
         self._shared = shared
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self.pods: dict[str, dict[str, Any]] = {}  # by UID, as last seen
 
     async def run(self) -> None:
         """Run the pods bound to this node until cancelled."""
@@ -152,7 +153,9 @@ class PodRunner:
             def deliver(pod: dict[str, Any], deleted: bool) -> None:
                 if deleted:
                     self._volumes.remove_pod(pod["metadata"]["uid"])
+                    self.pods.pop(pod["metadata"]["uid"], None)
                 else:
+                    self.pods[pod["metadata"]["uid"]] = pod
                     self._sync_pod(pod, group)
 
             if self._shared is not None:

@@ -32,6 +32,9 @@ class GuestVm:
         default=dict
     )  # the current hardware configuration
     setup_seconds: float = 8.0  # additional duration of the first boot
+    load: Callable[[], tuple[float, float]] = field(
+        default=lambda: (0.01, 0.5)
+    )  # the shares of its vCPUs and its memory that it uses
 
 
 class GuestAgentNotRunning(PveException):

@@ -108,7 +108,7 @@ def _event(
         "apiVersion": "audit.k8s.io/v1",
         "level": LEVEL_NAMES[level],
         "auditID": metadata.new_uid(),
-        "stage": "ResponseComplete" if response.chunks is None else "ResponseStarted",
+        "stage": _stage(response),
         "requestURI": request.path,
         "verb": about.verb,
         "user": user_info(user),
@@ -126,6 +126,11 @@ def _event(
     if level is AuditLevel.REQUEST_RESPONSE and response.chunks is None:
         event["responseObject"] = _body(response.body)
     return event
+
+
+def _stage(response: Response) -> str:
+    whole = response.chunks is None and response.upgrade is None
+    return "ResponseComplete" if whole else "ResponseStarted"
 
 
 def _reference(request: Request, about: AuditedRequest) -> Event:

@@ -176,8 +176,19 @@ def _coredns(settings: AddonSettings, spec: HostedControlPlaneSpec) -> tuple[Jso
         _binding(role, role, name),
         _object("v1", "ConfigMap", name, data={"Corefile": COREFILE % spec.cluster_domain}),
         _workload("Deployment", name, "kube-dns", _dns_pod(settings), replicas=2),
-        _object("v1", "Service", "kube-dns", spec=service),
+        dns_service(service),
     )
+
+
+def dns_service(spec: Json) -> Json:
+    """The Service of CoreDNS; ``kubectl cluster-info`` finds it by its labels."""
+    made = _object("v1", "Service", "kube-dns", spec=spec)
+    made["metadata"]["labels"] = {
+        "k8s-app": "kube-dns",
+        "kubernetes.io/cluster-service": "true",
+        "kubernetes.io/name": "CoreDNS",
+    }
+    return made
 
 
 def _dns_pod(settings: AddonSettings) -> Json:

@@ -33,6 +33,7 @@ class ChildConfig(msgspec.Struct, frozen=True):
     host: str
     port: int
     limits: ProcessLimits = ProcessLimits()
+    kubelets: str = ""  # the file that says how to reach simulated kubelets; empty: none
 
     def write(self, folder: Path) -> Path:
         """Store it for the process; an unchanged file is not written again."""
@@ -56,6 +57,7 @@ async def serve(folder: Path, config: ChildConfig, clock: Clock, stopping: async
         host=config.host,
         port=config.port,
         extend=lambda runtime, _: add_binding(runtime),
+        kubelets=Path(config.kubelets) if config.kubelets else None,
     )
     log.info("control plane started", tenant=str(config.spec.key), port=config.port)
     controllers = asyncio.create_task(api.manager.run())

@@ -63,15 +63,18 @@ class ProcessControlPlanes:
         extend: Extend = no_extension,
         changed: Callable[[Key], None] = lambda key: None,
         limits: ProcessLimits | None = None,
+        kubelets: Path | None = None,
     ) -> None:
         """
         ``new_port`` gives a free port of an address, ``address`` the address of a tenant's folder.
 
-        ``extend`` adds controllers to this process; ``changed`` is called on a change.
+        ``extend`` adds controllers to this process; ``changed`` is called on a change; ``kubelets``
+        is the file that says how to reach simulated kubelets.
         """
         self._root, self._clock = root, clock
         self._address, self._new_port = address, new_port
         self._limits, self.changed = limits or ProcessLimits(), changed
+        self._kubelets = str(kubelets or "")
         self._supervisor = Supervisor(processes, clock)
         self._tasks = task_group.LongLivedTasks()
         self._controllers = TenantControllers(clock, extend, self._tasks)
@@ -153,7 +156,7 @@ class ProcessControlPlanes:
 
     def _program(self, tenant: HostedFolder, spec: HostedControlPlaneSpec, port: int) -> Program:
         served = replace(spec, replicas=1, address="", port=port)  # what needs no restart
-        config = ChildConfig(served, tenant.host, port, self._limits)
+        config = ChildConfig(served, tenant.host, port, self._limits, self._kubelets)
         return Program(
             name=PROGRAM,
             argv=(sys.executable, "-P", "-m", MODULE, str(tenant.folder), str(os.getpid())),

@@ -116,6 +116,7 @@ def guest_vm(runtime: RegionRuntime, guest: SimGuest) -> GuestVm:
         reboot=lambda: boot(runtime, guest),
         live_config=lambda: live_config(guest),
         setup_seconds=runtime.region.pace.setup,
+        load=lambda: (guest.cpu_load, guest.memory_load),
     )
 
 

@@ -1,0 +1,71 @@
+"""
+The add-ons of a tenant with simulated nodes: CoreDNS and metrics-server, as on other clusters.
+
+Their pods are simulated as all others. The API server itself answers for metrics.
+"""
+
+from ipaddress import ip_network
+from typing import Any
+
+from moxwell.embedded.clusterapi.tenantcontrolplane.plan import HostedControlPlaneSpec
+from moxwell.embedded.controlplanes.binaries.addons import AddonSettings, addon_objects
+from moxwell.kube.client import Kube
+from moxwell.kube.manifests import apply_all
+
+Json = dict[str, Any]
+NAME, SPACE, LABELS = "metrics-server", "kube-system", {"k8s-app": "metrics-server"}
+IMAGE = "registry.k8s.io/metrics-server/metrics-server:v0.8.0"
+
+
+async def apply(kube: Kube, spec: HostedControlPlaneSpec, url: str) -> None:
+    """Create or update them; idempotent."""
+    await apply_all(kube, objects(spec, url), "moxwell-addons")
+
+
+def objects(spec: HostedControlPlaneSpec, url: str) -> tuple[Json, ...]:
+    """All objects; ``url`` is the API server as nodes reach it."""
+    manifests = (_api_service(spec), *_metrics_server())
+    return addon_objects(AddonSettings(coredns=True, manifests=manifests), spec, url)
+
+
+def _api_service(spec: HostedControlPlaneSpec) -> Json:
+    """The Service ``kubernetes``, which kube-apiserver creates."""
+    ports = [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}]
+    address = str(ip_network(spec.service_cidr.split(",")[0])[1])
+    meta = {
+        "name": "kubernetes",
+        "namespace": "default",
+        "labels": {"component": "apiserver", "provider": "kubernetes"},
+    }
+    body = {"clusterIP": address, "ports": ports}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": body}
+
+
+def _metrics_server() -> tuple[Json, ...]:
+    container = {
+        "name": NAME,
+        "image": IMAGE,
+        "args": ["--secure-port=10250", "--kubelet-preferred-address-types=InternalIP"],
+        "ports": [{"name": "https", "containerPort": 10250, "protocol": "TCP"}],
+        "resources": {"requests": {"cpu": "100m", "memory": "200Mi"}},
+    }
+    pod = {
+        "metadata": {"labels": LABELS},
+        "spec": {
+            "serviceAccountName": NAME,
+            "priorityClassName": "system-cluster-critical",
+            "containers": [container],
+        },
+    }
+    ports = [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": "https"}]
+    workload = {"replicas": 1, "selector": {"matchLabels": LABELS}, "template": pod}
+    return (
+        _object("v1", "ServiceAccount"),
+        _object("apps/v1", "Deployment", spec=workload),
+        _object("v1", "Service", spec={"selector": LABELS, "ports": ports}),
+    )
+
+
+def _object(api_version: str, kind: str, **rest: Any) -> Json:
+    meta = {"name": NAME, "namespace": SPACE, "labels": LABELS}
+    return {"apiVersion": api_version, "kind": kind, "metadata": meta, **rest}
