@@ -86,6 +86,7 @@ class PlacedReplica:
 
     key: HostKey
     zone: str = ""
+    leaving: bool = False  # of an earlier template: a rollout deletes it
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,8 @@ class HostVerdict:
     replicas: int = 0
     zone_replicas: int = 0
     load: float = 0.0
+    new_replicas: int = 0  # without those that a rollout is about to delete
+    zone_new_replicas: int = 0
 
     @property
     def fits(self) -> bool:
@@ -122,7 +124,12 @@ def choose_host(
     replicas: Iterable[PlacedReplica] = (),
     pending: Iterable[PendingGuest] = (),
 ) -> Placement:
-    """Choose the best fitting host: fewest replicas in its zone, fewest on it, least load."""
+    """
+    Choose the best fitting host: fewest replicas in its zone, fewest on it, least load.
+
+    Replicas of an earlier template count last, so that a rollout ends spread as evenly as a new
+    group.
+    """
     unseen, placed = tuple(pending), tuple(replicas)
     candidates = [h for h in hosts if _is_candidate(request, h)]
     verdicts = tuple(
@@ -136,8 +143,10 @@ def _by_key(host: CandidateHost) -> HostKey:
     return host.key
 
 
-def _rank(verdict: HostVerdict) -> tuple[int, int, bool, float, HostKey]:
+def _rank(verdict: HostVerdict) -> tuple[int, int, int, int, bool, float, HostKey]:
     return (
+        verdict.zone_new_replicas,
+        verdict.new_replicas,
         verdict.zone_replicas,
         verdict.replicas,
         verdict.migrate_after_clone,
@@ -163,6 +172,8 @@ def _evaluate(
     usage = _usage(host, pending)
     template, migrate_after_clone = _reach(request, host, templates)
     replicas = sum(n.key == host.key for n in placed)
+    in_zone = [n for n in placed if n.zone == host.zone and n.key.region == host.key.region]
+    in_zone = [] if request.zone else in_zone
     why = [
         *_availability(request, host),
         *_affinity(request, replicas),
@@ -178,10 +189,10 @@ def _evaluate(
         template,
         migrate_after_clone,
         replicas,
-        sum(n.zone == host.zone and n.key.region == host.key.region for n in placed)
-        if not request.zone
-        else 0,
+        len(in_zone),
         _load(host, usage),
+        sum(n.key == host.key and not n.leaving for n in placed),
+        sum(not n.leaving for n in in_zone),
     )
 
 

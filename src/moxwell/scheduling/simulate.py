@@ -4,7 +4,7 @@ Simulates the placements of a rollout with the real placement function. Pure.
 Each new machine counts for the placement of the next one; each deleted one frees its resources.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from moxwell.scheduling import rollout
@@ -93,7 +93,7 @@ def simulate_rollout(
     ``old`` are the machines of earlier templates in the order of deletion; ``new`` is the number of
     existing machines of the new template.
     """
-    simulation = _Simulation(given, list(old))
+    simulation = _Simulation(_with_leaving(given, old), list(old))
     for _ in range(ENOUGH):
         parts = [
             rollout.ReplicaCounts("new", new, new, new, current=True),
@@ -145,7 +145,20 @@ def without_machine(given: PlacementInput, gone: LeavingMachine) -> PlacementInp
         for h in given.hosts
     )
     replicas = list(given.replicas)
-    same = next((n for n in replicas if n.key == gone.key and n.zone == gone.zone), None)
-    if same is not None:
-        replicas.remove(same)
+    same = [n for n in replicas if n.key == gone.key and n.zone == gone.zone]
+    if same:
+        replicas.remove(max(same, key=lambda n: n.leaving))
     return replace(given, hosts=hosts, replicas=tuple(replicas))
+
+
+def _with_leaving(given: PlacementInput, old: Iterable[LeavingMachine]) -> PlacementInput:
+    """The input with the replicas of old machines marked as those that leave."""
+    for machine in old:
+        if machine.key is None:
+            continue
+        same = PlacedReplica(machine.key, machine.zone)
+        if same in given.replicas:
+            at = given.replicas.index(same)
+            marked = (*given.replicas[:at], replace(same, leaving=True), *given.replicas[at + 1 :])
+            given = replace(given, replicas=marked)
+    return given

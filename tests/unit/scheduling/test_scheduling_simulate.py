@@ -65,7 +65,27 @@ def test_replicas_spread() -> None:
 
 def test_a_rollout_comes_before_it_goes() -> None:
     events = simulate_rollout(placement_input(old=2), RolloutPolicy(2), old=olds(2))
-    assert places(events) == ["pve0", "m0", "pve0", "m1"]
+    assert places(events) == ["pve0", "m0", "pve1", "m1"]
+
+
+@pytest.mark.parametrize(
+    ("old", "surge"), [(2, 1), (3, 1), (4, 1), (4, 2), (5, 3), (6, 6)], ids=str
+)
+@pytest.mark.parametrize("loaded", [0, 1], ids=["first host loaded", "second host loaded"])
+def test_a_rollout_ends_as_evenly_spread_over_regions_as_it_began(
+    old: int, surge: int, loaded: int
+) -> None:
+    keys = [HostKey("amsterdam", "a"), HostKey("frankfurt", "f")]
+    hosts = tuple(
+        CandidateHost(k, 64, 256 * GIB, "", cpus_taken=30 * (n == loaded), stores=STORES)
+        for n, k in enumerate(keys)
+    )
+    templates = tuple(Template(k, 9000, storages=frozenset({"s"}), shared=True) for k in keys)
+    placed = tuple(PlacedReplica(keys[i % 2]) for i in range(old))
+    before = PlacementInput(PlacementRequest(2, SIZE), hosts, templates, placed)
+    leaving = [LeavingMachine(f"m{i}", keys[i % 2], "", 2, SIZE) for i in range(old)]
+    names = places(simulate_rollout(before, RolloutPolicy(old, surge), old=leaving))
+    assert abs(names.count("a") - names.count("f")) <= old % 2
 
 
 def test_what_is_there_of_the_new_template_counts() -> None:

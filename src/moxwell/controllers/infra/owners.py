@@ -45,6 +45,12 @@ def replica_group(machine: ProxmoxMachine) -> str:
     return f"{machine.namespace}/{cluster}/{part}"
 
 
+def is_replaced_by(old: ProxmoxMachine, new: ProxmoxMachine) -> bool:
+    """Whether a rollout replaces one replica by the other: their MachineSets differ."""
+    sets = [machine.metadata.labels.get(SET_NAME, "") for machine in (old, new)]
+    return all(sets) and sets[0] != sets[1]
+
+
 def keeps_guest(obj: Object) -> bool:
     """Whether an annotation asks to keep the guest when the object is deleted."""
     return obj.metadata.annotations.get(KEEP, "").lower() == "true"

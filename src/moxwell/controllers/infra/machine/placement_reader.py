@@ -17,7 +17,7 @@ from moxwell.clock import Clock
 from moxwell.controllers.infra.host_capabilities import HostCapabilityCache
 from moxwell.controllers.infra.machine.observed import ObservedPlacement, VmidUsage
 from moxwell.controllers.infra.machine.placement import placement_request, template_query
-from moxwell.controllers.infra.owners import replica_group
+from moxwell.controllers.infra.owners import is_replaced_by, replica_group
 from moxwell.controllers.infra.templates import TemplateCache, TemplateDetails, template_of
 from moxwell.pve.model import ObservedGuest
 from moxwell.pve.regions import Region, Regions
@@ -154,7 +154,8 @@ class PlacementReader:
             claim = other.spec.claim
             if other.uid != machine.uid and claim and other.spec.region:
                 known.add(other.uid)
-                replicas.append(PlacedReplica(HostKey(other.spec.region, claim.host), claim.zone))
+                key = HostKey(other.spec.region, claim.host)
+                replicas.append(PlacedReplica(key, claim.zone, is_replaced_by(other, machine)))
         for reserved in self._reservations.open(excluding=known):
             if reserved.group == group:
                 key = HostKey(reserved.region, reserved.host)
