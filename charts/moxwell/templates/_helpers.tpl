@@ -154,3 +154,18 @@ install them, stay as they are, because Helm refuses to take them over.
 {{- if or (not $found) (eq (join "/" $release) (printf "%s/%s" $root.Release.Namespace $root.Release.Name)) }}yes{{ end -}}
 {{- end -}}
 {{- end }}
+
+{{/* The enabled parts with their metrics ports, as a list in YAML. */}}
+{{- define "moxwell.parts" -}}
+{{- $v := .Values -}}
+{{- if $v.operator.enabled }}
+- {name: operator, port: {{ $v.operator.healthPort }}, portName: health, hostNetwork: {{ $v.operator.hostNetwork }}, webhooks: true}
+{{- end }}
+{{- if $v.cloud.enabled }}
+- {name: cloud, port: {{ $v.cloud.securePort }}, portName: health, hostNetwork: {{ $v.cloud.hostNetwork }}, tls: true}
+{{- end }}
+{{- if $v.csi.enabled }}
+- {name: csi-controller, port: {{ $v.csi.controller.metricsPort }}, portName: metrics}
+- {name: csi-node, port: {{ $v.csi.node.metricsPort }}, portName: metrics, hostNetwork: false, daemon: true}
+{{- end }}
+{{- end }}
