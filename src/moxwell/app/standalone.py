@@ -11,17 +11,20 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 from aiohttp import web
 
 import moxwell
 from moxwell.app import defaults as instance_defaults
 from moxwell.app import embedded_api
+from moxwell.app.config_reload import ConfigReload
 from moxwell.app.lab_process import LabConfig, LabProcess
 from moxwell.app.launch_options import LaunchOptions
 from moxwell.app.standalone_controllers import ControllerContext, add_controllers
 from moxwell.app.state_dir import InstanceInfo, StateDir
 from moxwell.atomic_file import write_private
 from moxwell.clock import Clock
+from moxwell.controllers.infra.region_registry import RegionRegistry
 from moxwell.controllers.infra.setup import Infra
 from moxwell.embedded.apiserver.http import HttpServer
 from moxwell.embedded.apiserver.server import EmbeddedApiServer
@@ -63,6 +66,7 @@ class Instance:
     feed: DashboardFeed
     change_log: ChangeLog
     infra: Infra
+    reload: ConfigReload | None  # None in the lab
 
     @property
     def mode(self) -> str:
@@ -90,7 +94,7 @@ class Instance:
             await instance_defaults.apply_lab_pools(runtime.kube, regions)
         return cls(
             state, clock, options, api, dashboard, runtime, regions, made.planes, lab, feed,
-            change_log, made.infra,
+            change_log, made.infra, _reload(state, clock, options, configs, made.infra.registry),
         )  # fmt: skip
 
     async def run(self, stopping: asyncio.Event) -> None:
@@ -103,6 +107,8 @@ class Instance:
                 group.create_task(self._renew_kubeconfig()),
                 group.create_task(self.feed.run(self.change_log, Views())),
             ]
+            if self.reload is not None:
+                others.append(group.create_task(self.reload.run()))
             await stopping.wait()
             self.runtime.manager.stop()
             await controllers
@@ -149,6 +155,25 @@ async def _open_regions(
     lab = LabProcess(state, clock, LabConfig(options.name, options.world, binaries))
     stack.push_async_callback(lab.stop)
     return lab, await lab.start()
+
+
+def _reload(
+    state: StateDir,
+    clock: Clock,
+    options: LaunchOptions,
+    configs: tuple[RegionConfig, ...],
+    registry: RegionRegistry,
+) -> ConfigReload | None:
+    if not options.config:
+        return None
+
+    def apply(changed: tuple[RegionConfig, ...]) -> None:
+        registry.configure(changed)
+        if (info := state.info()) is not None:
+            regions = {c.region: list(c.urls) for c in changed}
+            state.publish(msgspec.structs.replace(info, regions=regions))
+
+    return ConfigReload(options, configs, clock, record=state.config_reload, apply=apply)
 
 
 def _settings(state: StateDir) -> ManagerSettings:

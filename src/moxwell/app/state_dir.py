@@ -137,6 +137,11 @@ class StateDir:
         return self.folder / "restarts.json"
 
     @property
+    def config_reload(self) -> Path:
+        """What became of the last change of the configuration file."""
+        return self.folder / "config-reload.json"
+
+    @property
     def launch_options(self) -> Path:
         """The options of the last ``moxwell up``."""
         return self.folder / "launch-options.json"

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import typer
 
+from moxwell.app.config_reload import read_record
 from moxwell.app.restarts import read_restarts
 from moxwell.app.state_dir import InstanceInfo
 from moxwell.cli import cluster_rows, connect, databases, instance, program
@@ -32,6 +33,8 @@ def status(name: Name = DEFAULT_NAME, output: Format = Output.TABLE) -> None:
     typer.echo(f"{info.mode} {info.name}, Moxwell {info.version}, since {info.started}")
     if restarts.count:
         typer.echo(f"restarts   {restarts.count}: it {restarts.last_exit} at {restarts.at}")
+    for line in read_record(state.config_reload).lines():
+        typer.echo(program.current().localize(f"config     {line}"))
     typer.echo(f"regions    {_regions(info)}")
     typer.echo(f"api        {info.api}   KUBECONFIG={state.kubeconfig}")
     typer.echo(f"dashboard  {instance.dashboard_link(name)}   (works once)")
