@@ -2,9 +2,9 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,11 @@ class Cluster:
     kube: Kube
     http: HttpServer
     kubelets: RunningKubelets
+    stops: list[Callable[[], None]] = field(default_factory=list)
+
+    def stop_kubelet(self) -> None:
+        for stop in self.stops:
+            stop()
 
     async def run(self, program: str, *args: str, stdin: str = "") -> tuple[int, str, str]:
         process = await self.start(program, *args)
@@ -101,7 +106,7 @@ async def cluster(tmp_path: Path, version: str) -> AsyncIterator[Cluster]:
         pod = await made.kube.merge(PODS, "web", {"status": state}, "default", subresource="status")
         facts = NodeFacts(name="w1", uuid="u", version="v1", cpus=4, memory_mib=8192, addresses=())
         kubelet = RunningKubelet(facts, lambda: {"u": pod}, lambda: VmLoad(0.25, 0.5))
-        made.kubelets.add("c1", kubelet)
+        made.stops.append(made.kubelets.add("c1", kubelet))
         yield made
 
 
@@ -203,7 +208,7 @@ async def test_a_lost_node_and_a_user_without_rights(cluster: Cluster, version: 
         assert code == 1
         assert "forbidden" in error, command
     config.write_text(kept)
-    cluster.kubelets._kubelets.clear()
+    cluster.stop_kubelet()
     code, _, error = await cluster.run(version, "logs", "web")
     assert code == 1
     assert "the simulated kubelet of node w1 does not run" in error

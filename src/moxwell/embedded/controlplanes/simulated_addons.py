@@ -4,22 +4,50 @@ The add-ons of a tenant with simulated nodes: CoreDNS and metrics-server, as on 
 Their pods are simulated as all others. The API server itself answers for metrics.
 """
 
+from contextlib import suppress
 from ipaddress import ip_network
 from typing import Any
 
+from moxwell.api.kinds import Resource
+from moxwell.clock import Clock
 from moxwell.embedded.clusterapi.tenantcontrolplane.plan import HostedControlPlaneSpec
 from moxwell.embedded.controlplanes.binaries.addons import AddonSettings, addon_objects
+from moxwell.errors import Retryable
 from moxwell.kube.client import Kube
 from moxwell.kube.manifests import apply_all
 
 Json = dict[str, Any]
 NAME, SPACE, LABELS = "metrics-server", "kube-system", {"k8s-app": "metrics-server"}
+NODES, POLL_SECONDS = Resource("", "v1", "nodes", "Node", namespaced=False), 2.0
 IMAGE = "registry.k8s.io/metrics-server/metrics-server:v0.8.0"
 
 
-async def apply(kube: Kube, spec: HostedControlPlaneSpec, url: str) -> None:
-    """Create or update them; idempotent."""
-    await apply_all(kube, objects(spec, url), "moxwell-addons")
+async def apply_with_first_node(
+    kube: Kube, clock: Clock, spec: HostedControlPlaneSpec, url: str
+) -> None:
+    """
+    Create or update them when there is a node for their pods; idempotent.
+
+    Before, their pods would wait, and the autoscaler would make a node for them beside those that
+    are about to join.
+    """
+    while True:
+        with suppress(Retryable):
+            if any(map(accepts_pods, (await kube.list(NODES)).items)):
+                await apply_all(kube, objects(spec, url), "moxwell-addons")
+                return
+        await clock.sleep(POLL_SECONDS)
+
+
+def accepts_pods(node: Json) -> bool:
+    """Whether pods without tolerations run on a node: it is ready and initialized."""
+    spec, status = node.get("spec") or {}, node.get("status") or {}
+    tainted = any(t.get("effect") in ("NoSchedule", "NoExecute") for t in spec.get("taints") or ())
+    ready = any(
+        c.get("type") == "Ready" and c.get("status") == "True"
+        for c in status.get("conditions") or ()
+    )
+    return ready and not tainted and not spec.get("unschedulable")
 
 
 def objects(spec: HostedControlPlaneSpec, url: str) -> tuple[Json, ...]:

@@ -13,7 +13,7 @@ from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.embedded.apiserver.storage.settings import StorageSettings
 from moxwell.embedded.clusterapi.tenantcontrolplane.plan import HostedControlPlaneSpec
 from moxwell.embedded.controllermanager import setup as controllermanager
-from moxwell.embedded.controlplanes import kubeadm_objects, simulated_addons
+from moxwell.embedded.controlplanes import kubeadm_objects
 from moxwell.embedded.ports import https_url
 from moxwell.embedded.scheduler.controller import scheduler
 from moxwell.kube.client import Kube
@@ -62,7 +62,7 @@ class TenantApi:
         store = _store(folder, spec, clock, authority, kubelets)
         await store.start()
         url, ca = https_url(host, port), authority.certificate.decode()
-        await _apply_objects(Kube(store), url, ca, spec, simulated=kubelets is not None)
+        await kubeadm_objects.apply(Kube(store), url, ca, spec)
         server = HttpServer(
             store,
             authority,
@@ -86,15 +86,6 @@ class TenantApi:
         """Stop to listen and close the database."""
         await self.server.stop()
         await self.store.stop()
-
-
-async def _apply_objects(
-    kube: Kube, url: str, ca: str, spec: HostedControlPlaneSpec, *, simulated: bool
-) -> None:
-    """Apply what joining nodes need, and the add-ons of simulated ones."""
-    await kubeadm_objects.apply(kube, url, ca, spec)
-    if simulated:
-        await simulated_addons.apply(kube, spec, url)
 
 
 def _store(

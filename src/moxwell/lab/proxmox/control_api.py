@@ -3,7 +3,7 @@ The control API of the simulator, beside the PVE API: fault rules, actions, stat
 
 ::
 
-    GET    /sim                              regions and actions
+    GET    /sim                              regions, their hosts, and actions
     GET    /sim/REGION/faults                active fault rules
     POST   /sim/REGION/faults   {kind, ...}  add a rule -> {"id": 1}
     DELETE /sim/REGION/faults[/ID]           delete one rule, or all
@@ -33,7 +33,9 @@ class ControlApi:
     def handle(self, method: str, path: tuple[str, ...], body: Body) -> Any:
         """Handle one request; raises Invalid or Missing."""
         if not path:
-            return {"regions": list(self._engine.runtimes), "actions": sorted(chaos.ACTIONS)}
+            runtimes = self._engine.runtimes
+            hosts = {name: sorted(runtime.region.hosts) for name, runtime in runtimes.items()}
+            return {"regions": list(runtimes), "hosts": hosts, "actions": sorted(chaos.ACTIONS)}
         if path == ("save",) and method == "POST":
             if self._save is None:
                 raise Invalid("no state file was given")

@@ -31,7 +31,7 @@ class Client:
     """Encodes the frames of a client."""
 
     def __init__(self) -> None:
-        self._deflate = zlib.compressobj(zdict=spdy_frames._dictionary())
+        self._deflate = zlib.compressobj(zdict=spdy_frames.header_dictionary())
 
     def open(self, stream: int, headers: dict[str, str]) -> bytes:
         block = struct.pack(">I", len(headers))
@@ -49,7 +49,7 @@ def control(kind: int, payload: bytes, version: int = 3) -> bytes:
 
 
 def test_the_dictionary_is_that_of_the_specification() -> None:
-    assert hashlib.sha256(spdy_frames._dictionary()).hexdigest() == DICTIONARY
+    assert hashlib.sha256(spdy_frames.header_dictionary()).hexdigest() == DICTIONARY
 
 
 @given(st.lists(st.integers(1, 40), max_size=40))

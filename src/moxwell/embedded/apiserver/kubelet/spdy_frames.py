@@ -37,7 +37,8 @@ _REST = (
 )
 
 
-def _dictionary() -> bytes:
+def header_dictionary() -> bytes:
+    """The dictionary that header blocks are compressed with."""
     words = [word.replace("_", " ").encode() for word in _WORDS.split()]
     return b"".join(struct.pack(">I", len(w)) + w for w in words) + _REST.encode()
 
@@ -91,7 +92,7 @@ class FrameReader:
 
     def __init__(self) -> None:
         self._buffer = bytearray()
-        self._inflate = zlib.decompressobj(zdict=_dictionary())
+        self._inflate = zlib.decompressobj(zdict=header_dictionary())
 
     def feed(self, data: bytes) -> Iterator[Frame]:
         """The frames that are complete; raises SpdyError."""
@@ -151,7 +152,7 @@ class FrameWriter:
     """Encodes the frames of a server."""
 
     def __init__(self) -> None:
-        self._deflate = zlib.compressobj(zdict=_dictionary())
+        self._deflate = zlib.compressobj(zdict=header_dictionary())
 
     def reply(self, stream: int) -> bytes:
         """Accept a stream, with no headers."""

@@ -18,9 +18,12 @@ from moxwell.atomic_file import write_private
 from moxwell.clock import Clock, SystemClock
 from moxwell.embedded.clusterapi.tenantcontrolplane.plan import HostedControlPlaneSpec
 from moxwell.embedded.controllermanager.storage.setup import add_binding
+from moxwell.embedded.controlplanes import simulated_addons
 from moxwell.embedded.controlplanes.processes import limits
 from moxwell.embedded.controlplanes.processes.limits import ProcessLimits
 from moxwell.embedded.controlplanes.tenant_api import TenantApi
+from moxwell.embedded.ports import https_url
+from moxwell.kube.client import Kube
 
 CONFIG = "process.json"
 log = structlog.get_logger(__name__)
@@ -60,7 +63,7 @@ async def serve(folder: Path, config: ChildConfig, clock: Clock, stopping: async
         kubelets=Path(config.kubelets) if config.kubelets else None,
     )
     log.info("control plane started", tenant=str(config.spec.key), port=config.port)
-    controllers = asyncio.create_task(api.manager.run())
+    controllers = asyncio.create_task(_run_controllers(api, config, clock))
     stopped = asyncio.create_task(stopping.wait())
     try:
         await asyncio.wait((controllers, stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -70,6 +73,17 @@ async def serve(folder: Path, config: ChildConfig, clock: Clock, stopping: async
         await task_group.cancel(controllers)
         stopped.cancel()
         await api.stop()
+
+
+async def _run_controllers(api: TenantApi, config: ChildConfig, clock: Clock) -> None:
+    """Run the controllers, and add what a tenant with simulated nodes has besides."""
+    async with asyncio.TaskGroup() as group:
+        group.create_task(api.manager.run())
+        if config.kubelets:
+            url = https_url(config.host, config.port)
+            group.create_task(
+                simulated_addons.apply_with_first_node(Kube(api.store), clock, config.spec, url)
+            )
 
 
 async def _main(folder: Path, config: ChildConfig) -> None:
