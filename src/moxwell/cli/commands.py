@@ -23,6 +23,7 @@ from moxwell.cli import (
     go_flags,
     init,
     instance,
+    lab,
     logs,
     node_groups,
     objects,
@@ -91,6 +92,7 @@ app.command()(logs.logs)
 app.command(cls=go_flags.GoStyleCommand)(operator.operator)
 app.command()(externalgrpc.externalgrpc)
 app.command()(sim.sim)
+app.add_typer(lab.app, name="lab", help="The simulated Proxmox clusters of the lab.")
 app.add_typer(control_plane.app, name="control-plane", help="Programs of control planes.")
 app.add_typer(credentials.app, name="credentials", help="Client certificates of an instance.")
 app.add_typer(csi.app, name="csi", help="The storage driver's controller and node plugin.")
