@@ -1,5 +1,7 @@
 """Attacks on the dashboard's sessions: a stolen cookie or link, a page that was left open."""
 
+import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -83,3 +85,39 @@ def test_a_wrong_token_is_refused(given: str) -> None:
     sessions = Sessions("right")
     assert not sessions.authenticates(request(None, given))
     assert sessions.authenticates(request(None, "right"))
+
+
+def test_a_session_outlives_a_restart_but_not_its_time_or_its_sign_out(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock, file = LoopClock(), tmp_path / "sessions.json"
+        first = Sessions(clock=clock, file=file)
+        kept, left = (first.open(first.new_link()) for _ in range(2))
+        first.end(request(left))
+        again = Sessions(clock=clock, file=file)
+        assert again.authenticates(request(kept))
+        assert not again.authenticates(request(left))
+        await clock.sleep(IDLE.total_seconds() + 1)
+        assert not Sessions(clock=clock, file=file).authenticates(request(kept))
+
+    run_virtual(main())
+
+
+def test_the_file_of_sessions_opens_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "sessions.json"
+    sessions = Sessions(file=file)
+    session = sessions.open(sessions.new_link())
+    stored = file.read_text()
+    assert session is not None
+    assert session not in stored
+    assert file.stat().st_mode & 0o077 == 0
+    for hashed in json.loads(stored):
+        assert not sessions.authenticates(request(hashed))
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"a": 1}', b"\xff", b'{"a":["x","y"]}'])
+def test_a_damaged_file_of_sessions_is_no_session(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "sessions.json"
+    file.write_bytes(content)
+    sessions = Sessions(file=file)
+    assert not sessions.authenticates(request("a"))
+    assert sessions.authenticates(request(sessions.open(sessions.new_link())))

@@ -15,8 +15,8 @@ import msgspec
 from aiohttp import web
 
 import moxwell
+from moxwell.app import command_line, embedded_api
 from moxwell.app import defaults as instance_defaults
-from moxwell.app import embedded_api
 from moxwell.app.config_reload import ConfigReload
 from moxwell.app.lab_process import LabConfig, LabProcess
 from moxwell.app.launch_options import LaunchOptions
@@ -220,6 +220,8 @@ def _feed(
         clock,
         mode=mode,
         version=moxwell.__version__,
+        program=command_line.path(),
+        instance=command_line.instance_of(state.name),
         pods=planes.pods_by_node,
         tenant_caches=planes.caches,
         durations_file=state.folder / "typical.json",
@@ -230,9 +232,15 @@ async def _serve_dashboard(
     stack: AsyncExitStack, state: StateDir, change_log: ChangeLog, served: Mapping[str, Action]
 ) -> str:
     key = state.dashboard_key.read_text() if state.dashboard_key.exists() else None
-    sessions = Sessions(key)
+    sessions = Sessions(key, file=state.folder / "dashboard-sessions.json")
     write_private(state.dashboard_key, sessions.bearer.encode())
-    page = Dashboard(change_log, sessions, hosts=("127.0.0.1", "localhost", "::1"), actions=served)
+    page = Dashboard(
+        change_log,
+        sessions,
+        hosts=("127.0.0.1", "localhost", "::1"),
+        actions=served,
+        command=command_line.command("status", state.name),
+    )
     runner = web.AppRunner(page.routes(), access_log=None, shutdown_timeout=1)
     await runner.setup()
     stack.push_async_callback(runner.cleanup)

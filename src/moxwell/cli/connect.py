@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from moxwell.app.command_line import DEFAULT_INSTANCE
 from moxwell.app.state_dir import InstanceInfo, StateDir
 from moxwell.cli.output import Output
 from moxwell.clock import SystemClock
@@ -23,7 +24,7 @@ if TYPE_CHECKING:  # commands that send no request need not load an HTTP client
 Name = Annotated[str, typer.Option("--name", envvar="MOXWELL_NAME", help="Name of the instance.")]
 Format = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
 Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of the object.")]
-DEFAULT_NAME = "lab"
+DEFAULT_NAME = DEFAULT_INSTANCE
 
 
 class NotRunning(Unreachable):

@@ -199,7 +199,8 @@ def _finding(level: str, what: str, do: str = "") -> dict[str, str]:
 
 def _row(row: HostExplanation) -> dict[str, Any]:
     verdict = "Current host" if row.here else "Would be chosen" if row.chosen else "Fits"
-    because = f"{row.replicas} replicas of its group, {row.load:.0%} allocated"
+    others = "1 other replica" if row.replicas == 1 else f"{row.replicas or 'no'} other replicas"
+    because = f"{others} of its group, {row.load * 100:.0f} % allocated"
     return {
         "region": row.region,
         "host": row.host,

@@ -6,6 +6,7 @@ snapshot instead.
 """
 
 import asyncio
+import secrets
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,10 +35,20 @@ class Snapshot:
     records: Mapping[str, Record]
 
 
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """Nothing changed for a while; the records were looked at last at ``at``."""
+
+    number: int
+    at: datetime
+
+
 class ChangeLog:
     """The current records and the last ``capacity`` changes, of at most ``records`` records."""
 
     def __init__(self, now: datetime, *, capacity: int = 3600, records: int = 5000) -> None:
+        self.name = secrets.token_hex(4)  # numbers of another process's log mean something else
+        self._looked_at = now
         self._base = Snapshot(0, now, {})
         self._now = Snapshot(0, now, {})
         self._changes: deque[RecordChange] = deque()
@@ -74,6 +85,7 @@ class ChangeLog:
 
     def put(self, records: Mapping[str, Record], *, at: datetime) -> RecordChange | None:
         """Replace all records; returns what changed, or None."""
+        self._looked_at = at
         old = self._now.records
         changed = {key: record for key, record in records.items() if old.get(key) != record}
         removed = tuple(sorted(old.keys() - records.keys()))
@@ -109,17 +121,25 @@ class ChangeLog:
             return None
         return tuple(change for change in self._changes if change.number > number)
 
-    async def follow(self, number: int) -> AsyncGenerator[RecordChange | Snapshot, None]:
-        """Yield changes after ``number`` as they happen; a snapshot if some are lost."""
+    async def follow(
+        self, number: int, *, quiet_seconds: float = 15.0
+    ) -> AsyncGenerator[RecordChange | Snapshot | Unchanged, None]:
+        """
+        Yield changes after ``number`` as they happen; a snapshot if some are lost.
+
+        Without a change for ``quiet_seconds`` it yields that nothing changed.
+        """
         self._readers += 1
         self.request()
         try:
-            async for item in self._follow(number):
+            async for item in self._follow(number, quiet_seconds):
                 yield item
         finally:
             self._readers -= 1
 
-    async def _follow(self, number: int) -> AsyncGenerator[RecordChange | Snapshot, None]:
+    async def _follow(
+        self, number: int, quiet_seconds: float
+    ) -> AsyncGenerator[RecordChange | Snapshot | Unchanged, None]:
         while True:
             waiting = self._changed
             missed = self.changes_after(number)
@@ -130,7 +150,11 @@ class ChangeLog:
                 yield change
                 number = change.number
             if number == self._now.number:
-                await waiting.wait()
+                try:
+                    async with asyncio.timeout(quiet_seconds):
+                        await waiting.wait()
+                except TimeoutError:
+                    yield Unchanged(number, self._looked_at)
 
 
 def _apply_all(snapshot: Snapshot, changes: Sequence[RecordChange]) -> Snapshot:

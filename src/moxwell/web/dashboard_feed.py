@@ -3,13 +3,12 @@ Joins informer caches and Proxmox inventories into an overview for the dashboard
 
 Once a second while a browser follows, but with at most a tenth of the time of one core. While
 nobody does, only after changes and at most every ten seconds, for the history. Reads what is in
-memory; the number of sockets of a host is read from Proxmox once. The change log keeps only
-differences.
+memory; what host agents published is read every ten minutes. The change log keeps only differences.
 """
 
 import asyncio
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +23,13 @@ from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.ipam import IPAddress
 from moxwell.clock import Clock
 from moxwell.controllers.tenancy.cluster.naming import GROUP_LABEL
-from moxwell.errors import Retryable, Terminal
 from moxwell.pve.regions import Region, Regions
 from moxwell.runtime.caches import Caches
 from moxwell.runtime.key import Key
 from moxwell.task_group import keep_running
 from moxwell.web import dashboard_volumes, model, stage_durations
 from moxwell.web.change_log import ChangeLog
+from moxwell.web.host_topologies import HostTopologies
 from moxwell.web.views import Views
 
 MIB = 1 << 20
@@ -55,6 +54,8 @@ class DashboardFeed:
         pods: PodCounts,
         tenant_caches: TenantCaches = lambda key: None,
         durations_file: Path | None = None,
+        program: str = "moxwell",
+        instance: str = "",
     ) -> None:
         self._regions, self._clock, self._mode, self._version = regions, clock, mode, version
         self._caches = caches
@@ -68,7 +69,8 @@ class DashboardFeed:
         self._pods, self._tenant_caches = pods, tenant_caches
         self._durations_file = durations_file
         self._unreachable: dict[tuple[str, str], datetime] = {}
-        self._sockets: dict[tuple[str, str], int] = {}
+        self._program, self._instance = program, instance
+        self._topologies = HostTopologies(regions, clock)
 
     async def run(self, change_log: ChangeLog, views: Views) -> None:
         """Update the change log until cancelled; an error in a view ends nothing else."""
@@ -84,7 +86,7 @@ class DashboardFeed:
         stored = stage_durations.read(self._durations_file)
         views.history.load_durations(stored)
         while True:
-            await self._read_sockets()
+            await self._topologies.read()
             seen, began = self._signature(), self._clock.monotonic()
             overview = self.overview()
             change_log.put(views.records(overview), at=overview.now)
@@ -122,25 +124,13 @@ class DashboardFeed:
             tuple(cache.changes for cache in caches),
             tuple(
                 (
-                    region.inventory.health is None or region.inventory.health.reachable,
+                    region.inventory.health.reachable,
                     tuple(host.online for host in region.inventory.hosts.values()),
                     frozenset((g.vmid, g.host, g.status) for g in region.inventory.guests.values()),
                 )
                 for region in self._regions.values()
             ),
         )
-
-    async def _read_sockets(self) -> None:
-        """Read the number of sockets of each host once."""
-        for region in self._regions.all():
-            for host in region.inventory.hosts.values():
-                if (region.name, host.name) in self._sockets or not host.online:
-                    continue
-                try:
-                    status = await region.reader.nodes.status(host.name)
-                except (Retryable, Terminal):
-                    continue
-                self._sockets[region.name, host.name] = max(1, status.cpuinfo.sockets)
 
     def overview(self) -> model.InfrastructureOverview:
         """Everything now."""
@@ -150,6 +140,8 @@ class DashboardFeed:
             now=now,
             mode=self._mode,
             version=self._version,
+            program=self._program,
+            instance=self._instance,
             regions=tuple(self._region(r) for r in sorted(regions, key=lambda r: r.name)),
             hosts=tuple(h for r in regions for h in self._hosts(r, now)),
             guests=tuple(g for r in regions for g in _guests(r)),
@@ -160,22 +152,24 @@ class DashboardFeed:
         )
 
     def _region(self, region: Region) -> model.RegionView:
-        health = region.inventory.health
-        since = None
-        if health is not None and not health.reachable:
-            ago = self._clock.monotonic() - health.since
-            since = datetime.fromtimestamp(self._clock.now().timestamp() - ago).astimezone()
+        health, key = region.inventory.health, (region.name, "")
+        ago = timedelta(seconds=self._clock.monotonic() - health.since)
+        if health.reachable:
+            self._unreachable.pop(key, None)
+        else:
+            self._unreachable.setdefault(key, self._clock.now() - ago)
         return model.RegionView(
             name=region.name,
-            reachable=health is None or health.reachable,
-            since=since,
-            error=health.error if health is not None else "",
+            reachable=health.reachable,
+            read=health.reachable or bool(health.reason),
+            since=self._unreachable.get(key),
+            error=health.error,
             simulated=self._mode == "lab",
         )
 
     def _hosts(self, region: Region, now: datetime) -> list[model.HostView]:
         rows = []
-        down = region.inventory.health is not None and not region.inventory.health.reachable
+        down = not region.inventory.health.reachable
         for host in sorted(region.inventory.hosts.values(), key=lambda h: h.name):
             online, key = host.online and not down, (region.name, host.name)
             if online:
@@ -190,7 +184,7 @@ class DashboardFeed:
                     memory_used_mib=host.memory_used_bytes // MIB,
                     cpu_load=host.cpu_load,
                     zone=region.zone_of(host.name),
-                    sockets=self._sockets.get(key, 1),
+                    numa=self._topologies.numa_of(*key),
                     unreachable_since=None if online else self._unreachable.setdefault(key, now),
                 )
             )
@@ -220,6 +214,7 @@ class DashboardFeed:
             ready=ready is not None and ready.status == "True",
             message=ready.message if ready else "",
             since=ready.last_transition_time if ready else None,
+            created=app.metadata.creation_timestamp,
             groups=tuple(self._group(d) for d in groups),
             addresses=addresses or ("by DHCP" if names else ""),
             address_pools=pools,
@@ -276,6 +271,8 @@ class DashboardFeed:
             version=machine.spec.version,
             cpus=_cpus(guest),
             memory_mib=(spec.memory_mib or 0) if spec else 0,
+            numa=tuple(sorted({n.host_node for n in spec.numa_nodes})) if spec else (),
+            observed=guest is not None,
             deleting=machine.deleting,
             outdated=self._is_outdated(machine),
             move=status.next_move if status else "",

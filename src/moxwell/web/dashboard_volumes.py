@@ -13,6 +13,7 @@ from moxwell.api import quantity
 from moxwell.api.core.storage import PersistentVolume, PersistentVolumeClaim, VolumeAttachment
 from moxwell.api.ipam import IPAddress
 from moxwell.csi import ids
+from moxwell.pve.model import ObservedStorage
 from moxwell.pve.regions import Region
 from moxwell.runtime.caches import Caches
 from moxwell.runtime.key import Key
@@ -99,18 +100,23 @@ def _size(text: Any) -> int:
 
 
 def storages_of(region: Region) -> Iterator[model.StorageView]:
-    """Storages of a region for disk images, shared ones once."""
-    seen: set[str] = set()
+    """All storages of a region, shared ones once."""
+    found: dict[tuple[str, str], list[ObservedStorage]] = {}
     for (host, name), store in sorted(region.inventory.storages.items()):
-        if "images" not in store.content or (store.shared and name in seen):
-            continue
-        seen.add(name)
+        found.setdefault(("" if store.shared else host, name), []).append(store)
+    for (host, name), seen in found.items():
+        active = [store for store in seen if store.available]
+        sized = max(active or seen, key=lambda store: store.total_bytes)
         yield model.StorageView(
             region=region.name,
             name=name,
-            host="" if store.shared else host,
-            total_mib=store.total_bytes >> 20,
-            used_mib=store.used_bytes >> 20,
+            host=host,
+            type=sized.type,
+            content=tuple(sorted(sized.content)),
+            hosts=len(seen),
+            active_hosts=len(active),
+            total_mib=sized.total_bytes >> 20,
+            used_mib=sized.used_bytes >> 20,
         )
 
 

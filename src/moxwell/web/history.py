@@ -7,16 +7,17 @@ and timelines of before are not known.
 
 import statistics
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from moxwell.web.model import HostView, InfrastructureOverview, MachineView, State
-from moxwell.web.phrasing import STAGES, MachineText, short_name
+from moxwell.web.model import InfrastructureOverview, MachineView, State
+from moxwell.web.phrasing import STAGES, MachineText, ready_condition, short_name
 
 KEPT_EVENTS = 400
 KEPT_SAMPLES = 24
 FRESH = timedelta(seconds=30)  # older machines were created before this process looked
+SETTLE = timedelta(seconds=60)  # regions and nodes are read anew after a start
 _WITHOUT_STAGE = {"unknown", "deleting"}  # states that do not show the stage
 
 
@@ -44,6 +45,8 @@ class _MachineProgress:
     finished: dict[str, datetime] = field(default_factory=dict)
     complete: bool = False  # observed from the first stage on
     joined: bool = False  # it was a ready node before
+    silent: bool = False  # its region or host does not answer, which is an event of its own
+    settles: datetime | None = None  # known at the start: until then it is read anew, quietly
 
 
 class EventHistory:
@@ -53,9 +56,10 @@ class EventHistory:
         self._machines: dict[str, _MachineProgress] = {}
         self._samples: dict[tuple[str, str], deque[float]] = {}
         self._events: deque[HistoryEntry] = deque(maxlen=KEPT_EVENTS)
-        self._hosts: dict[tuple[str, str], bool] = {}
+        self._answers: dict[str, bool] = {}  # regions, and hosts of regions that answer
         self._clusters: dict[str, tuple[bool, str]] = {}
         self._rollouts: dict[str, datetime] = {}
+        self._settling: dict[str, datetime] = {}  # clusters known at the start, until when
         self._number = 0
         self._first = True
 
@@ -66,25 +70,32 @@ class EventHistory:
 
     def update(self, overview: InfrastructureOverview, texts: dict[str, MachineText]) -> None:
         """Record what changed since the last overview."""
-        self._update_hosts(overview.hosts, overview.now)
+        self._update_answers(overview)
         for machine in overview.machines:
             key = f"{machine.namespace}/{machine.name}"
-            self._update_machine(key, machine, texts[key], overview.now)
+            silent = overview.is_lost(machine)
+            self._update_machine(key, machine, texts[key], overview.now, silent=silent)
         self._remove_deleted({f"{m.namespace}/{m.name}" for m in overview.machines}, overview.now)
         old = {f"{m.namespace}/{m.cluster}" for m in overview.machines if m.outdated}
         self._rollouts = {key: self._rollouts.get(key, overview.now) for key in old}
+        self._update_clusters(overview)
+        self._first = False
+
+    def _update_clusters(self, overview: InfrastructureOverview) -> None:
         for cluster in overview.clusters:
             key = f"{cluster.namespace}/{cluster.name}"
             now = (cluster.ready, cluster.version)
             was = self._clusters.get(key)
-            if was is not None and now != was and cluster.ready:
+            if was is not None and now != was and cluster.ready and key not in self._settling:
                 self._add_event(
                     overview.now, "ready", cluster.name, f"Ready, {cluster.version}", key
                 )
             elif was is None and not self._first:
                 self._add_event(overview.now, "creating", cluster.name, "Requested", key)
             self._clusters[key] = now
-        self._first = False
+            if self._first:
+                self._settling[key] = overview.now + SETTLE
+        self._settling = {k: t for k, t in self._settling.items() if overview.now < t}
 
     def since(self, key: str) -> datetime | None:
         """Since when a machine has its state."""
@@ -126,7 +137,7 @@ class EventHistory:
     # Updates
 
     def _update_machine(
-        self, key: str, machine: MachineView, text: MachineText, now: datetime
+        self, key: str, machine: MachineView, text: MachineText, now: datetime, *, silent: bool
     ) -> None:
         progress = self._machines.get(key)
         if progress is None:
@@ -134,13 +145,31 @@ class EventHistory:
         if text.state not in _WITHOUT_STAGE and is_later(text.stage, progress.stage):
             self._pass_stage(progress, machine, text, now)
         if text.state != progress.state:
-            if text.state in {"unknown", "trouble", "deleting"}:
-                self._add_machine_event(now, text.state, machine, text.sentence)
-            elif text.state == "ready":
-                sentence = "Ready again" if progress.joined else "Joined as node, Ready"
-                self._add_machine_event(now, "ready", machine, sentence)
-                progress.joined = True
+            if not self._is_known(progress, text, now, silent=silent):
+                self._add_state_event(progress, machine, text, now)
             progress.state, progress.since = text.state, now
+            progress.silent = silent and text.state == "unknown"
+
+    def _is_known(
+        self, progress: _MachineProgress, text: MachineText, now: datetime, *, silent: bool
+    ) -> bool:
+        """Whether a new state is no event: its cause is one, or this process has just started."""
+        if progress.settles is not None and now < progress.settles:
+            progress.joined = progress.joined or text.state == "ready"
+            return text.state in {"unknown", "ready"}
+        if text.state == "unknown":
+            return silent
+        return text.state == "ready" and progress.silent and progress.joined
+
+    def _add_state_event(
+        self, progress: _MachineProgress, machine: MachineView, text: MachineText, now: datetime
+    ) -> None:
+        if text.state in {"unknown", "trouble", "deleting"}:
+            self._add_machine_event(now, text.state, machine, text.sentence)
+        elif text.state == "ready":
+            sentence = "Ready again" if progress.joined else "Joined as node, Ready"
+            self._add_machine_event(now, "ready", machine, sentence)
+            progress.joined = True
 
     def _new_machine(
         self, machine: MachineView, text: MachineText, now: datetime
@@ -148,7 +177,9 @@ class EventHistory:
         """A machine observed for the first time, which may be in any stage."""
         created = machine.created or now
         if self._first:
-            progress = _MachineProgress(text.state, text.stage, now)
+            ready = ready_condition(machine)
+            since = ready.since if ready is not None and ready.since is not None else now
+            progress = _MachineProgress(text.state, text.stage, since, settles=now + SETTLE)
             progress.joined = not text.stage and text.state not in _WITHOUT_STAGE
         else:
             progress = _MachineProgress("", STAGES[0], now, complete=(now - created) < FRESH)
@@ -195,16 +226,19 @@ class EventHistory:
                 now, "ready", key.partition("/")[2], "Deleted, with guest, disks and addresses"
             )
 
-    def _update_hosts(self, hosts: Iterable[HostView], now: datetime) -> None:
-        for host in hosts:
-            key = (host.region, host.name)
-            was = self._hosts.get(key)
-            name = f"{host.region}/{host.name}"
-            if was is True and not host.online:
-                self._add_event(now, "trouble", name, "Does not answer")
-            elif was is False and host.online:
-                self._add_event(now, "ready", name, "Answers again")
-            self._hosts[key] = host.online
+    def _update_answers(self, overview: InfrastructureOverview) -> None:
+        """Events of regions and hosts; a lost region is one event, not one for each host."""
+        found = {r.name: r.name not in overview.lost_regions for r in overview.regions if r.read}
+        for host in overview.hosts:
+            if host.region not in overview.lost_regions:
+                found[f"{host.region}/{host.name}"] = host.online
+        for name, answers in found.items():
+            was = self._answers.get(name)
+            if was is True and not answers:
+                self._add_event(overview.now, "trouble", name, "Does not answer")
+            elif was is False and answers:
+                self._add_event(overview.now, "ready", name, "Answers again")
+        self._answers = {**self._answers, **found}
 
     def _add_machine_event(
         self, now: datetime, state: State, machine: MachineView, sentence: str

@@ -1,10 +1,18 @@
 """Records of regions, hosts and guests. Pure except for the layouts, which keep positions."""
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from moxwell.web.layout import Layout, columns
-from moxwell.web.model import GuestView, HostView, InfrastructureOverview, MachineView
+from moxwell.web.layout import GuestSize, Layout, columns
+from moxwell.web.model import (
+    GuestView,
+    HostView,
+    InfrastructureOverview,
+    MachineView,
+    RegionView,
+    VolumeView,
+)
 from moxwell.web.phrasing import MachineText, short_name
 
 Record = dict[str, Any]
@@ -17,7 +25,8 @@ class Layouts:
         self._layouts: dict[tuple[str, str], tuple[tuple[int, ...], Layout]] = {}
 
     def of(self, host: HostView) -> Layout:
-        shape = tuple(columns(host.memory_mib // host.sockets) for _ in range(host.sockets))
+        sizes = [node.memory_mib for node in host.numa] or [host.memory_mib]
+        shape = tuple(map(columns, sizes))
         known = self._layouts.get((host.region, host.name))
         if known is None or known[0] != shape:
             known = self._layouts[host.region, host.name] = (shape, Layout(shape))
@@ -28,31 +37,31 @@ def region_records(overview: InfrastructureOverview) -> Iterable[tuple[str, Reco
     """A record for each region; sums are over hosts that are online."""
     for region in overview.regions:
         hosts = [h for h in overview.hosts if h.region == region.name]
-        up = [h for h in hosts if h.online]
-        guests = [g for g in overview.guests if g.region == region.name and g.running]
-        cores, memory = sum(h.cpus for h in up), sum(h.memory_mib for h in up)
-        names = {h.name for h in up}
-        here = [g for g in guests if g.host in names]
-        yield (
-            f"region/{region.name}",
-            {
-                "name": region.name,
-                "simulated": region.simulated,
-                "reachable": region.reachable,
-                "cores": cores,
-                "memory_mib": memory,
-                "cpu": _meter(
-                    sum(g.cpus for g in here),
-                    sum(h.cpu_load * h.cpus for h in up),
-                    cores,
-                    overview.cpu_limit,
-                ),
-                "memory": _meter(
-                    sum(g.memory_mib for g in here), sum(h.memory_used_mib for h in up), memory, 1
-                ),
-                "without": sorted(h.name for h in hosts if not h.online),
-            },
-        )
+        yield f"region/{region.name}", _region(region, hosts, overview)
+
+
+def _region(
+    region: RegionView, hosts: Sequence[HostView], overview: InfrastructureOverview
+) -> Record:
+    up = [h for h in hosts if h.online]
+    names = {h.name for h in up}
+    here = [g for g in overview.guests if g.region == region.name and g.running and g.host in names]
+    cores, memory = sum(h.cpus for h in up), sum(h.memory_mib for h in up)
+    load = sum(h.cpu_load * h.cpus for h in up)
+    used = sum(h.memory_used_mib for h in up)
+    lost = region.read and not region.reachable
+    return {
+        "name": region.name,
+        "simulated": region.simulated,
+        "read": region.read,
+        "reachable": not lost,
+        "since": region.since if lost else None,
+        "cores": cores,
+        "memory_mib": memory,
+        "cpu": _meter(sum(g.cpus for g in here), load, cores, overview.cpu_limit),
+        "memory": _meter(sum(g.memory_mib for g in here), used, memory, 1),
+        "without": [] if lost else sorted(h.name for h in hosts if not h.online),
+    }
 
 
 def _meter(promised: float, used: float, of: float, limit: float) -> Record:
@@ -62,47 +71,55 @@ def _meter(promised: float, used: float, of: float, limit: float) -> Record:
 
 
 def host_records(
-    overview: InfrastructureOverview,
-    machines: Mapping[tuple[str, int], MachineView],
-    texts: Mapping[str, MachineText],
-    layouts: Layouts,
+    overview: InfrastructureOverview, texts: Mapping[str, MachineText], layouts: Layouts
 ) -> Iterable[tuple[str, Record]]:
     """A record for each host, and one for each guest on it."""
+    machines = {(m.region, m.vmid): m for m in overview.machines if m.vmid}
+    volumes: dict[str, list[VolumeView]] = defaultdict(list)
+    for volume in overview.volumes:
+        volumes[f"{volume.cluster}/{volume.guest}"].append(volume)
+    guests: dict[tuple[str, str], list[GuestView]] = defaultdict(list)
+    for guest in overview.guests:
+        if guest.running or (guest.region, guest.vmid) in machines:
+            guests[guest.region, guest.host].append(guest)
     for host in overview.hosts:
-        guests = [g for g in overview.guests if (g.region, g.host) == (host.region, host.name)]
-        shown = [g for g in guests if g.running or (g.region, g.vmid) in machines]
-        layout = layouts.of(host)
-        keys = {f"guest/{g.region}/{g.vmid}": g for g in shown}
-        places = layout.place({key: g.memory_mib for key, g in keys.items()})
-        in_block = {key: places[key].block for key in keys}
-        yield f"host/{host.region}/{host.name}", _host(host, keys, in_block, overview.cpu_limit)
-        for key, guest in keys.items():
+        own = {f"guest/{g.region}/{g.vmid}": g for g in guests[host.region, host.name]}
+        blocks = {k: _block(host, machines.get((g.region, g.vmid))) for k, g in own.items()}
+        sizes = {key: GuestSize(g.memory_mib, blocks[key]) for key, g in own.items()}
+        places = layouts.of(host).place(sizes)
+        yield f"host/{host.region}/{host.name}", _host(host, sizes, own, overview)
+        for key, guest in own.items():
             place = places[key]
             cells = {"block": place.block, "x": place.x, "y": place.y, "w": place.w, "h": place.h}
             machine = machines.get((guest.region, guest.vmid))
-            yield key, _guest(guest, host, machine, texts) | cells
+            record = (
+                _guest(guest, host, machine, texts) | cells | {"bound": blocks[key] is not None}
+            )
+            attached = volumes.get(_node_key(machine), []) if machine else []
+            yield key, record | _volumes(record, attached)
+
+
+def _node_key(machine: MachineView) -> str:
+    return f"{machine.namespace}/{machine.cluster}/{machine.node or machine.name}"
+
+
+def _block(host: HostView, machine: MachineView | None) -> int | None:
+    """The block of the one NUMA node that a machine is bound to; None: drawn in any."""
+    numbers = [node.number for node in host.numa]
+    if machine is None or len(machine.numa) != 1 or machine.numa[0] not in numbers:
+        return None
+    return numbers.index(machine.numa[0])
 
 
 def _host(
-    host: HostView, guests: Mapping[str, GuestView], blocks: Mapping[str, int], cpu_limit: float
+    host: HostView,
+    sizes: Mapping[str, GuestSize],
+    guests: Mapping[str, GuestView],
+    overview: InfrastructureOverview,
 ) -> Record:
-    running = {key: g for key, g in guests.items() if g.running}
-    size, cores = host.memory_mib // host.sockets, host.cpus // host.sockets
-    rows = []
-    for number in range(host.sockets):
-        own = [g for key, g in running.items() if blocks[key] == number]
-        used = sum(g.memory_used_mib for g in own)
-        load = sum(g.cpu_load * g.cpus for g in own)
-        rows.append(
-            {
-                "label": f"socket {number}" if host.sockets > 1 else "1 socket",
-                "cores": cores,
-                "memory_mib": size,
-                "columns": columns(size),
-                "cpu": _meter(sum(g.cpus for g in own), load, cores, cpu_limit),
-                "memory": _meter(sum(g.memory_mib for g in own), used, size, 1),
-            }
-        )
+    running = [g for g in guests.values() if g.running]
+    promised = sum(g.memory_mib for g in running)
+    vcpus = sum(g.cpus for g in running)
     return {
         "region": host.region,
         "name": host.name,
@@ -111,9 +128,28 @@ def _host(
         "since": host.unreachable_since,
         "cores": host.cpus,
         "memory_mib": host.memory_mib,
-        "promised_mib": sum(g.memory_mib for g in running.values()),
-        "blocks": rows,
+        "promised_mib": promised,
+        "cpu": _meter(vcpus, host.cpu_load * host.cpus, host.cpus, overview.cpu_limit),
+        "memory": _meter(promised, host.memory_used_mib, host.memory_mib, 1),
+        "blocks": _blocks(host, sizes.values()),
     }
+
+
+def _blocks(host: HostView, sizes: Iterable[GuestSize]) -> list[Record]:
+    """The NUMA nodes with the memory that is bound to them; without a host agent one block."""
+    if not host.numa:
+        return [{"label": "", "columns": columns(host.memory_mib), "bound_mib": None}]
+    bound = list(sizes)
+    return [
+        {
+            "label": f"numa {node.number}",
+            "cores": node.cpus,
+            "memory_mib": node.memory_mib,
+            "columns": columns(node.memory_mib),
+            "bound_mib": sum(s.memory_mib for s in bound if s.block == number),
+        }
+        for number, node in enumerate(host.numa)
+    ]
 
 
 def _guest(
@@ -142,14 +178,24 @@ def _guest(
         return record
     key = f"{machine.namespace}/{machine.name}"
     text = texts[key]
-    state = text.state if host.online else "unknown"
     return record | {
         "name": machine.name,
         "short": short_name(machine),
         "cluster": f"{machine.namespace}/{machine.cluster}",
         "machine": key,
-        "state": state,
+        "state": text.state,
         "move": text.short or None,
-        "sentence": text.sentence if host.online else record["sentence"],
+        "sentence": text.sentence,
         "pods": machine.pods,
     }
+
+
+def _volumes(record: Record, volumes: Sequence[VolumeView]) -> Record:
+    """What a guest shows of its volumes; one that is being attached or detached comes first."""
+    shown: Record = {"volumes": len(volumes), "volumes_mib": sum(v.size_mib for v in volumes)}
+    busy = next((v for v in volumes if v.state == "attaching"), None)
+    if busy is not None and record["state"] == "ready":
+        claim = busy.claim.rpartition("/")[2] or busy.name
+        word = busy.message.partition(" ")[0]
+        shown |= {"state": "attaching", "move": word, "sentence": f"{word} {claim}"}
+    return shown

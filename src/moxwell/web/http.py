@@ -1,11 +1,13 @@
 """
 Serves the dashboard: its files, the records, their changes, and links that work once.
 
-A link of ``moxwell up`` opens a session (:mod:`moxwell.web.sessions`). Everything under ``/api``
-needs its cookie or the bearer token; the static files need neither. Requests with another Host
-header are refused, which prevents DNS rebinding.
+A link of ``moxwell up`` opens a session (:mod:`moxwell.web.sessions`). Pages and everything under
+``/api`` need its cookie or the bearer token; the static files need neither. Without a session every
+page says how to sign in. Requests with another Host header are refused, which prevents DNS
+rebinding.
 """
 
+import html
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import aclosing, suppress
@@ -17,11 +19,11 @@ import msgspec
 from aiohttp import web
 
 from moxwell.errors import MoxwellError, Retryable
-from moxwell.web.change_log import ChangeLog, RecordChange, Snapshot
+from moxwell.web.change_log import ChangeLog, RecordChange, Snapshot, Unchanged
 from moxwell.web.sessions import Sessions, cookie_name
 
-KEEPALIVE_SECONDS = 15
-_NUMBER = re.compile(r"-?[0-9]{1,18}")
+_EVENT_ID = re.compile(r"([0-9a-f]{8})\.([0-9]{1,18})")
+_COMMAND = b"moxwell status"  # in the pages; replaced by how it must be called here
 _POLICY = "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'"
 
 _SECURITY = {
@@ -44,11 +46,13 @@ class Dashboard:
         *,
         hosts: Collection[str],
         actions: Mapping[str, Action] | None = None,
+        command: str = "moxwell status",
     ) -> None:
         self._change_log = change_log
         self._sessions = sessions
         self._hosts = frozenset(hosts)
         self._actions = dict(actions or {})
+        self._command = command
         self._files = {path.name: path for path in _static_files()}
 
     def routes(self) -> web.Application:
@@ -57,6 +61,7 @@ class Dashboard:
         app.router.add_get("/enter/{link}", self._enter)
         app.router.add_post("/api/link", self._link)
         app.router.add_post("/api/sign-out", self._sign_out)
+        app.router.add_get("/api/session", self._session)
         app.router.add_get("/api/state", self._state)
         app.router.add_get("/api/stream", self._stream)
         app.router.add_get("/api/do/{action}", self._act)
@@ -71,13 +76,13 @@ class Dashboard:
         if request.host.rsplit(":", 1)[0].strip("[]") not in self._hosts:
             raise web.HTTPMisdirectedRequest(text="This server does not serve that host name.\n")
         if request.path.startswith("/api/") and not self._sessions.authenticates(request):
-            raise web.HTTPUnauthorized(text="Run `moxwell status` for a new link.\n")
+            raise web.HTTPUnauthorized(text=f"Run `{self._command}` for a new link.\n")
         return await handler(request)
 
     async def _enter(self, request: web.Request) -> web.Response:
         session = self._sessions.open(request.match_info["link"])
         if session is None:
-            return self._file("stale.html", status=403)
+            return self._file("used.html", status=403)
         response = web.Response(status=303, headers={"Location": "/"})
         response.set_cookie(
             cookie_name(request), session, httponly=True, samesite="Strict", path="/"
@@ -93,6 +98,10 @@ class Dashboard:
         response.del_cookie(cookie_name(request), path="/")
         return response
 
+    async def _session(self, request: web.Request) -> web.Response:
+        """Answer a page that waits until somebody has signed in."""
+        return web.Response(status=204, headers={"Cache-Control": "no-store"})
+
     async def _state(self, request: web.Request) -> web.Response:
         at = request.query.get("at")
         self._change_log.request()
@@ -106,15 +115,16 @@ class Dashboard:
         response = web.StreamResponse(
             headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"}
         )
-        last = request.headers.get("Last-Event-ID") or request.query.get("after") or "-1"
-        number = int(last) if _NUMBER.fullmatch(last) else -1
+        last = request.headers.get("Last-Event-ID") or request.query.get("after") or ""
+        found = _EVENT_ID.fullmatch(last)
+        number = int(found[2]) if found and found[1] == self._change_log.name else -1
         with suppress(ConnectionError):  # the browser closed the connection
             await response.prepare(request)
             async with aclosing(self._change_log.follow(number)) as changes:
                 async for item in changes:
                     if not self._sessions.authenticates(request):
                         break  # the session ended while the page was open
-                    await response.write(_event(item, self._change_log.since))
+                    await response.write(_event(item, self._change_log))
         return response
 
     async def _act(self, request: web.Request) -> web.Response:
@@ -135,6 +145,8 @@ class Dashboard:
         return self._file(request.match_info["name"])
 
     async def _page(self, request: web.Request) -> web.Response:
+        if not self._sessions.authenticates(request):
+            return self._file("signin.html", status=401)
         return self._file("index.html")
 
     def _file(self, name: str, *, status: int = 200) -> web.Response:
@@ -144,6 +156,8 @@ class Dashboard:
         kind = _TYPES[name.rsplit(".", 1)[1]]
         headers = {"Cache-Control": "no-cache"}
         body = path.read_bytes()
+        if kind == "text/html":
+            body = body.replace(_COMMAND, html.escape(self._command).encode())
         return web.Response(
             body=body, status=status, content_type=kind, charset="utf-8", headers=headers
         )
@@ -188,11 +202,13 @@ def _encode_snapshot(snapshot: Snapshot, since: datetime) -> dict[str, Any]:
     }
 
 
-def _event(item: RecordChange | Snapshot, since: datetime) -> bytes:
+def _event(item: RecordChange | Snapshot | Unchanged, log: ChangeLog) -> bytes:
     if isinstance(item, Snapshot):
-        name, data = "snapshot", _encode_snapshot(item, since)
+        name, data = "snapshot", _encode_snapshot(item, log.since)
+    elif isinstance(item, Unchanged):
+        name, data = "unchanged", {"number": item.number, "at": item.at}
     else:
         name = "change"
         data = {"number": item.number, "at": item.at, "put": item.put, "removed": item.removed}
-    body = msgspec.json.encode(data)
-    return b"id: %d\nevent: %s\ndata: %s\n\n" % (data["number"], name.encode(), body)
+    ident = f"{log.name}.{item.number}".encode()
+    return b"id: %s\nevent: %s\ndata: %s\n\n" % (ident, name.encode(), msgspec.json.encode(data))

@@ -1,9 +1,10 @@
 """
 Positions of guests in the drawing of a host, in cells of 8 GiB memory.
 
-A host has one block per socket, each a grid 8 cells high. A new guest gets the first free rectangle
-of its shape, column by column. Guests never move, so that a user finds them again. If no rectangle
-is free, the guest overlaps others as little as possible.
+A host has one block, or one for each NUMA node if its host agent published them; each is a grid 8
+cells high. A guest that is bound to a NUMA node is in the block of that node. A new guest gets the
+first free rectangle of its shape, column by column. Guests never move, so that a user finds them
+again. If no rectangle is free, the guest overlaps others as little as possible.
 """
 
 from collections import Counter
@@ -48,32 +49,40 @@ def shape(memory_mib: int) -> tuple[int, int]:
     return -(-cells // ROWS), ROWS
 
 
+@dataclass(frozen=True, slots=True)
+class GuestSize:
+    """The memory of a guest, and the block it must be in, if any."""
+
+    memory_mib: int
+    block: int | None = None
+
+
 class Layout:
     """Keeps the positions of the guests of one host."""
 
     def __init__(self, block_columns: tuple[int, ...]) -> None:
         self._columns = block_columns
-        self._positions: dict[str, tuple[int, GridPosition]] = {}
+        self._positions: dict[str, tuple[GuestSize, GridPosition]] = {}
 
-    def place(self, guests: Mapping[str, int]) -> Mapping[str, GridPosition]:
-        """Positions for guests (key to MiB); known ones keep theirs, new ones follow by key."""
-        for key in [k for k, (mib, _) in self._positions.items() if guests.get(k) != mib]:
+    def place(self, guests: Mapping[str, GuestSize]) -> Mapping[str, GridPosition]:
+        """Positions for guests by key; known ones keep theirs, new ones follow by key."""
+        for key in [k for k, (size, _) in self._positions.items() if guests.get(k) != size]:
             del self._positions[key]
         for key in sorted(guests.keys() - self._positions.keys()):
             self._positions[key] = guests[key], self._find(guests[key])
         return {key: place for key, (_, place) in self._positions.items()}
 
-    def _find(self, memory_mib: int) -> GridPosition:
+    def _find(self, size: GuestSize) -> GridPosition:
         """The position with the least overlap; then in the emptier block, left and top first."""
         taken = {cell for _, place in self._positions.values() for cell in place.cells()}
         used = Counter(block for block, _, _ in taken)
-        return min(
-            self._candidates(memory_mib), key=lambda p: (len(p.cells() & taken), used[p.block], p)
-        )
+        return min(self._candidates(size), key=lambda p: (len(p.cells() & taken), used[p.block], p))
 
-    def _candidates(self, memory_mib: int) -> Iterable[GridPosition]:
-        w, h = shape(memory_mib)
+    def _candidates(self, size: GuestSize) -> Iterable[GridPosition]:
+        w, h = shape(size.memory_mib)
         for block, wide in enumerate(self._columns):
+            if size.block not in (None, block):
+                continue
             width = min(w, wide)
             for x in range(wide - width + 1):
                 for y in range(ROWS - h + 1):

@@ -8,6 +8,7 @@ records. The views know neither Kubernetes nor Proxmox.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Literal
 
 State = Literal[
@@ -16,8 +17,17 @@ State = Literal[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NumaNodeView:
+    """A NUMA node of a host, as its host agent published it."""
+
+    number: int
+    cpus: int
+    memory_mib: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostView:
-    """A Proxmox host."""
+    """A Proxmox host; without a host agent its NUMA nodes are not known."""
 
     region: str
     name: str
@@ -26,7 +36,7 @@ class HostView:
     memory_mib: int
     memory_used_mib: int = 0
     cpu_load: float = 0.0
-    sockets: int = 1
+    numa: tuple[NumaNodeView, ...] = ()
     zone: str = ""
     unreachable_since: datetime | None = None
 
@@ -48,10 +58,11 @@ class GuestView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionView:
-    """A Proxmox cluster."""
+    """A Proxmox cluster; what is shown of one that does not answer is as old as ``since``."""
 
     name: str
     reachable: bool = True
+    read: bool = True  # False: not listed since the start
     since: datetime | None = None
     error: str = ""
     simulated: bool = False
@@ -98,6 +109,8 @@ class MachineView:
     version: str = ""
     cpus: int = 0
     memory_mib: int = 0
+    numa: tuple[int, ...] = ()  # the NUMA nodes of the host that its memory is bound to
+    observed: bool = True  # False: its ProxmoxMachine does not exist yet
     deleting: bool = False
     outdated: bool = False
     move: str = ""  # the next move as the controller names it
@@ -140,6 +153,7 @@ class ClusterView:
     ready: bool = False
     message: str = ""
     since: datetime | None = None
+    created: datetime | None = None
     groups: tuple[NodeGroupView, ...] = ()
     addresses: str = ""
     address_pools: str = ""
@@ -147,11 +161,15 @@ class ClusterView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageView:
-    """A storage for disk images; ``host`` is empty if it is shared."""
+    """A storage; ``host`` is empty if it is shared, then ``hosts`` of them have it."""
 
     region: str
     name: str
     host: str = ""
+    type: str = ""
+    content: tuple[str, ...] = ()
+    hosts: int = 1
+    active_hosts: int = 1
     total_mib: int = 0
     used_mib: int = 0
 
@@ -172,13 +190,15 @@ class VolumeView:
     since: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class InfrastructureOverview:
     """Everything at one moment."""
 
     now: datetime
     mode: str
     version: str
+    program: str = "moxwell"  # how commands call it
+    instance: str = ""  # the value of --name that commands need; empty: the default
     regions: tuple[RegionView, ...] = ()
     hosts: tuple[HostView, ...] = ()
     guests: tuple[GuestView, ...] = ()
@@ -189,3 +209,23 @@ class InfrastructureOverview:
     checks: tuple[tuple[str, bool], ...] = ()
     cpu_limit: float = 2.0  # allowed CPU overcommit
     tasks: Mapping[str, float] = field(default_factory=dict)  # region/vmid -> progress 0..1
+
+    @cached_property
+    def lost_regions(self) -> frozenset[str]:
+        """The regions that do not answer."""
+        return frozenset(r.name for r in self.regions if r.read and not r.reachable)
+
+    @cached_property
+    def lost_hosts(self) -> frozenset[tuple[str, str]]:
+        """The hosts that do not answer although their region does."""
+        lost = self.lost_regions
+        return frozenset((h.region, h.name) for h in self.hosts if not h.online) - {
+            (h.region, h.name) for h in self.hosts if h.region in lost
+        }
+
+    def is_lost(self, machine: MachineView) -> bool:
+        """Whether nothing is known of a machine now: its region or its host does not answer."""
+        if not machine.vmid:
+            return False
+        where = (machine.region, machine.host)
+        return machine.region in self.lost_regions or where in self.lost_hosts

@@ -17,6 +17,7 @@ _STAGE_OF = {
     "Migrate": "Clone",
     "Cloning": "Clone",
     "Migrating": "Clone",
+    "WaitingForClones": "Clone",
     "ClaimAddresses": "Configure",
     "WaitingForAddresses": "Configure",
     "UploadIso": "Configure",
@@ -37,15 +38,27 @@ _STAGE_OF = {
     "DeleteVolume": "Join",
 }
 _UNKNOWN = {"RegionUnreachable", "RegionUnknown", "HostDown"}
-_WAITING = {
-    "InsufficientResources",
-    "QuotaExceeded",
-    "WaitingForBootstrapData",
-    "WaitingForClusterInfrastructureReady",
-    "WaitingForClusterInfrastructure",
-    "WaitingForAddresses",
-    "WaitingForMachine",
-    "Paused",
+NO_HOST = "InsufficientResources"
+_WAITING = {  # the reason, and when the next stage begins
+    NO_HOST: "Checked whenever a guest is deleted.",
+    "QuotaExceeded": "When the quota of its tenant allows it.",
+    "WaitingForBootstrapData": "When the Secret with its bootstrap data exists.",
+    "WaitingForClusterInfrastructureReady": "When the infrastructure of its cluster is ready.",
+    "WaitingForClusterInfrastructure": "When the infrastructure of its cluster is ready.",
+    "WaitingForCluster": "When its Cluster and ProxmoxCluster exist.",
+    "WaitingForAddresses": "When its pools have given it addresses.",
+    "WaitingForMachine": "When a Machine owns it.",
+    "WaitingForClones": "When other full clones have finished.",
+    "Paused": "When it is not paused any more.",
+}
+_FAILED = {
+    "Vanished": "By its MachineHealthCheck.",
+    "Stopped": "By its MachineHealthCheck, or start the guest.",
+    "Suspended": "By its MachineHealthCheck, or resume the guest.",
+    "GuestFailed": "By its MachineHealthCheck.",
+    "VMIDTaken": "When the other guest is deleted, or delete the machine.",
+    "NotOurs": "When the other guest is deleted, or delete the machine.",
+    "OutsideTenant": "When its template is inside the limits of its tenant.",
 }
 _NEXT = {
     "Claim": ("Clone the template", "When a host and a VMID are claimed."),
@@ -79,6 +92,7 @@ class MachineText:
     next: str
     next_says: str
     short: str = ""
+    reason: str = ""  # of the condition Ready
 
 
 def ready_condition(machine: MachineView) -> ConditionView | None:
@@ -95,6 +109,8 @@ def stage_of(machine: MachineView) -> str:
     if ready is not None and ready.status == "True":
         return "" if machine.node_ready else "Join"
     found = _STAGE_OF.get(move) or _STAGE_OF.get(ready.reason if ready else "")
+    if not machine.host:
+        return "Clone" if found != "Claim" else found  # the guest does not exist yet
     return found if found and found != "Join" else "Configure"
 
 
@@ -111,19 +127,33 @@ def describe(machine: MachineView, progress: float | None = None) -> MachineText
     if machine.deleting:
         return _deleting(machine, message)
     if reason in _UNKNOWN or (ready is not None and ready.status == "Unknown"):
-        text = f"Unknown: {message or reason}"
-        return _text("unknown", "", text, "Unknown", text, "", "Check again", "When it answers.")
+        return unknown(message or reason)
     stage = stage_of(machine)
+    if not machine.observed:
+        return _waiting("Claim", "", "its ProxmoxMachine does not exist yet")
+    if reason in _FAILED:
+        return _failed(stage, reason, message)
     if reason in _WAITING or (not machine.vmid and machine.move.startswith("wait: ")):
         return _waiting(stage, reason, message)
-    if reason == "Vanished" or (machine.node_ready is False and not stage):
-        text = message or "The node is not Ready any more"
-        return _text(
-            "trouble", stage, text, "Failed", text, "", "Be replaced", "By its MachineHealthCheck."
-        )
+    if stage == "Join" and machine.node and machine.node_ready is None:
+        return unknown(f"node {machine.node} does not report")
     if not stage:
         return _text("ready", "", "Done", "", "Done", "Nothing to do.", "Nothing", "")
     return _in_progress(machine, stage, progress)
+
+
+def unknown(cause: str) -> MachineText:
+    """The texts of a machine of which nothing is known now."""
+    text = f"Unknown: {cause}"
+    return _text("unknown", "", text, "Unknown", text, "", "Check again", "When it answers.")
+
+
+def _failed(stage: str, reason: str, message: str) -> MachineText:
+    text = message or reason
+    text = text[:1].upper() + text[1:]
+    return _text(
+        "trouble", stage, text, "Failed", text, "", "Be replaced", _FAILED[reason], "", reason
+    )
 
 
 def _in_progress(machine: MachineView, stage: str, progress: float | None) -> MachineText:
@@ -159,31 +189,25 @@ def summarize_placement(message: str) -> str:
 
 
 def _waiting(stage: str, reason: str, message: str) -> MachineText:
-    if reason == "InsufficientResources":
+    claim = "Claim a host and a VMID"
+    following = claim if stage == "Claim" else _NEXT.get(stage, ("", ""))[0]
+    when = _WAITING.get(reason, "When that is so.")
+    if reason == NO_HOST:
         text = f"Waiting for a host: {summarize_placement(message)}"
-        following = ("Claim a host with enough memory", "Checked whenever a guest is deleted.")
-        return _text(
-            "waiting", stage, text, "Waiting for a host", text, message, *following, "Wait"
-        )
-    text = f"Waiting: {message}" if message else f"Waiting: {reason}"
-    return _text(
-        "waiting",
-        stage,
-        text,
-        "Waiting",
-        message or reason,
-        "",
-        *_NEXT.get(stage, ("", "")),
-        "Wait",
-    )
+        words = ("Waiting for a host", text, message, following, when, "Wait", reason)
+        return _text("waiting", stage, text, *words)
+    text = f"Waiting: {message or reason}"
+    words = ("Waiting", message or reason, "", following, when, "Wait", reason)
+    return _text("waiting", stage, text, *words)
 
 
 def _deleting(machine: MachineView, message: str) -> MachineText:
     text = "Deleting"
     if machine.pods:
-        text += f", {machine.pods} pods still on it"
+        text += ", 1 pod still on it" if machine.pods == 1 else f", {machine.pods} pods still on it"
     elif message:
         text += f": {message.removeprefix('next: ')}"
+    there = "guest, disks and addresses are" if machine.vmid else "objects are"
     return _text(
         "deleting",
         "",
@@ -192,7 +216,7 @@ def _deleting(machine: MachineView, message: str) -> MachineText:
         text,
         "",
         "Be deleted",
-        "When guest, disks and addresses are deleted.",
+        f"When its {there} deleted.",
         "Drain" if machine.pods else "Delete",
     )
 

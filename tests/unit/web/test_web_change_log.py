@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moxwell.testing.loop import run_virtual
-from moxwell.web.change_log import ChangeLog, RecordChange, Snapshot
+from moxwell.web.change_log import ChangeLog, RecordChange, Snapshot, Unchanged
+from moxwell.web.layout import GuestSize, Layout
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 pictures = st.lists(
@@ -51,7 +52,7 @@ def test_a_reader_that_was_away_too_long_gets_the_whole_picture() -> None:
     for second in range(6):
         ring.put({"a": {"v": second}}, at=at(second))
 
-    async def first(number: int) -> RecordChange | Snapshot:
+    async def first(number: int) -> RecordChange | Snapshot | Unchanged:
         return await anext(ring.follow(number))
 
     assert isinstance(run_virtual(first(1)), Snapshot)
@@ -104,6 +105,10 @@ def test_shapes_follow_memory(mib: int, shape: tuple[int, int]) -> None:
     assert layout.shape(mib) == shape
 
 
+def sizes(guests: dict[str, int]) -> dict[str, GuestSize]:
+    return {key: GuestSize(memory) for key, memory in guests.items()}
+
+
 guest_sets = st.lists(
     st.dictionaries(
         st.sampled_from("pqrstuvw"), st.sampled_from([4096, 8192, 16384, 32768]), max_size=6
@@ -114,12 +119,10 @@ guest_sets = st.lists(
 
 @given(guest_sets)
 def test_a_guest_keeps_its_cells_for_life(steps: list[dict[str, int]]) -> None:
-    from moxwell.web.layout import Layout
-
     host = Layout((4, 4))
     before: dict[str, tuple[int, object]] = {}
     for guests in steps:
-        after = {key: (guests[key], place) for key, place in host.place(guests).items()}
+        after = {key: (guests[key], place) for key, place in host.place(sizes(guests)).items()}
         assert after.keys() == guests.keys()
         for key in before.keys() & after.keys():
             if before[key][0] == after[key][0]:
@@ -129,9 +132,7 @@ def test_a_guest_keeps_its_cells_for_life(steps: list[dict[str, int]]) -> None:
 
 @given(st.dictionaries(st.sampled_from("pqrs"), st.sampled_from([4096, 8192, 16384]), max_size=4))
 def test_guests_do_not_cover_each_other_while_there_is_room(guests: dict[str, int]) -> None:
-    from moxwell.web.layout import Layout
-
-    places = list(Layout((2, 2)).place(guests).values())
+    places = list(Layout((2, 2)).place(sizes(guests)).values())
     cells = [cell for place in places for cell in place.cells()]
     assert len(cells) == len(set(cells))
 
@@ -160,3 +161,23 @@ def test_the_number_of_kept_records_is_bounded() -> None:
     assert log.snapshot_at(START).records["machine/3"] == {"step": 17}
     assert log.changes_after(17) is None
     assert [c.number for c in log.changes_after(18) or ()] == [19, 20]
+
+
+def test_a_guest_that_is_bound_is_in_the_block_of_its_numa_node() -> None:
+    guests = {"a": GuestSize(8192), "b": GuestSize(8192, 1), "c": GuestSize(8192, 0)}
+    places = Layout((2, 2)).place(guests)
+    assert (places["b"].block, places["c"].block) == (1, 0)
+
+
+def test_a_reader_of_a_quiet_log_hears_when_it_was_looked_at() -> None:
+    async def main() -> None:
+        log = ChangeLog(START)
+        log.put({"a": {"v": 1}}, at=at(1))
+        log.put({"a": {"v": 1}}, at=at(9))  # looked at again, nothing changed
+        following = log.follow(1, quiet_seconds=15)
+        assert await anext(following) == Unchanged(1, at(9))
+        log.put({"a": {"v": 2}}, at=at(10))
+        assert isinstance(await anext(following), RecordChange)
+        await following.aclose()
+
+    run_virtual(main())

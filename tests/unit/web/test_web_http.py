@@ -18,7 +18,13 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 @asynccontextmanager
 async def served(ring: ChangeLog, doors: Sessions) -> AsyncIterator[tuple[ClientSession, str]]:
-    server = TestServer(Dashboard(ring, doors, hosts=["127.0.0.1"]).routes())
+    async with run(Dashboard(ring, doors, hosts=["127.0.0.1"])) as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def run(board: Dashboard) -> AsyncIterator[tuple[ClientSession, str]]:
+    server = TestServer(board.routes())
     await server.start_server()
     try:
         async with ClientSession(cookie_jar=CookieJar(unsafe=True)) as client:
@@ -107,7 +113,7 @@ async def test_sign_out_ends_the_session() -> None:
             assert answer.status == 401
 
 
-@pytest.mark.parametrize("path, status", [("/api/state", 401), ("/static/none", 404), ("/", 200)])
+@pytest.mark.parametrize("path, status", [("/api/state", 401), ("/static/none", 404), ("/", 401)])
 async def test_errors_have_security_headers_too(path: str, status: int) -> None:
     async with served(ChangeLog(NOW), Sessions("key")) as (client, base):
         answer = await client.get(f"{base}{path}")
@@ -126,13 +132,13 @@ async def test_a_stream_goes_on_from_where_it_was_left() -> None:
     ring, doors = ChangeLog(NOW), Sessions("key")
     for value in range(3):
         ring.put({"a": {"v": value}}, at=NOW)
-    headers = {"Authorization": "Bearer key", "Last-Event-ID": "2"}
+    headers = {"Authorization": "Bearer key", "Last-Event-ID": f"{ring.name}.2"}
     async with served(ring, doors) as (client, base):
         answer = await client.get(f"{base}/api/stream", headers=headers)
         async with asyncio.timeout(60):
             first = await answer.content.readuntil(b"\n\n")
         answer.close()
-        assert first.startswith(b"id: 3\nevent: change")
+        assert first.startswith(f"id: {ring.name}.3\nevent: change".encode())
 
 
 @pytest.mark.parametrize(
@@ -161,3 +167,42 @@ async def test_a_stream_accepts_any_last_event() -> None:
     ):
         assert answer.status == 200
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
+
+
+@pytest.mark.parametrize("last", ["2", "00000000.2", "-1", "\u00b2"])
+async def test_a_stream_of_another_process_begins_with_everything(last: str) -> None:
+    ring = ChangeLog(NOW)
+    for value in range(3):
+        ring.put({"a": {"v": value}}, at=NOW)
+    headers = {"Authorization": "Bearer key", "Last-Event-ID": last}
+    async with (
+        served(ring, Sessions("key")) as (client, base),
+        client.get(f"{base}/api/stream", headers=headers) as answer,
+        asyncio.timeout(60),
+    ):
+        assert b"event: snapshot" in await answer.content.readuntil(b"\n\n")
+
+
+@pytest.mark.parametrize("path", ["/", "/clusters", "/cluster/tenant-demo/demo"])
+async def test_without_a_session_every_page_says_how_to_sign_in(path: str) -> None:
+    board = Dashboard(
+        ChangeLog(NOW), Sessions("key"), hosts=["127.0.0.1"], command="/a&b/moxwell status --name x"
+    )
+    async with run(board) as (client, base), client.get(f"{base}{path}") as answer:
+        assert answer.status == 401
+        assert "/a&amp;b/moxwell status --name x" in await answer.text()
+
+
+async def test_an_unexpected_error_has_security_headers() -> None:
+    async def broken(query: object) -> object:
+        raise RuntimeError("secret detail")
+
+    board = Dashboard(ChangeLog(NOW), Sessions("key"), hosts=["127.0.0.1"], actions={"x": broken})
+    headers = {"Authorization": "Bearer key"}
+    async with (
+        run(board) as (client, base),
+        client.get(f"{base}/api/do/x", headers=headers) as answer,
+    ):
+        assert answer.status == 500
+        assert "secret detail" not in await answer.text()
+        assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]

@@ -88,7 +88,7 @@ MACHINE = MachineView(
         pytest.param(
             replace(MACHINE, conditions=not_ready("Vanished", "guest 101 is not there")),
             "trouble",
-            "guest 101",
+            "Guest 101",
             id="vanished",
         ),
     ],

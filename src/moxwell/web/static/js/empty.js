@@ -3,7 +3,7 @@ import { h } from "./dom.js";
 import { all, ask, get, paint } from "./live.js";
 import { icon } from "./icons.js";
 import { region } from "./estate.js";
-import { command } from "./commands.js";
+import { command, localize } from "./commands.js";
 import { view } from "./view.js";
 import { plural } from "./format.js";
 
@@ -21,7 +21,7 @@ export function emptyPage(regions, hosts) {
         h("li", {}, h("h2", {}, "Watch it appear"), h("p", { class: "dim" }, "Guests appear in the hosts beside this as they are cloned and join.")),
         h("li", {}, h("h2", {}, "Use it"), command("moxwell cluster kubeconfig demo --file demo.kubeconfig"))),
       meta.checks.length > 0 && h("div", { class: "card" }, h("header", {}, h("h2", {}, "Start")), h("div", { class: "checks" }, meta.checks.map((c, i) => h("div", { key: i }, icon(c.ok ? "check" : "trouble"), c.text, h("span", { class: "right" }, c.seconds !== null ? `${c.seconds.toFixed(1)} s` : ""))))),
-      lab && h("p", { class: "sub" }, "To use your own Proxmox: ", h("code", {}, "moxwell up --config proxmox.yaml"))),
+      lab && h("p", { class: "sub" }, "To use your own Proxmox: ", h("code", {}, localize("moxwell init")))),
     h("div", {}, regions.map((r) => region(r, hosts, all("guest"), false)))));
 }
 const DEMO = { apiVersion: "apps.cozystack.io/v1alpha1", kind: "Kubernetes", metadata: { name: "demo", namespace: "tenant-demo" }, spec: { nodeGroups: [{ name: "md0", replicas: 3, instanceType: "u1.large" }] } };

@@ -3,26 +3,36 @@ import { h } from "./dom.js";
 import { all, get, now, state } from "./live.js";
 import { clock, since, two } from "./format.js";
 import { glyph, icon, square } from "./icons.js";
+import { step } from "./keys.js";
 import { view } from "./view.js";
 
 const BIN = 15000;
 const BINS = 80;
 
 export function feed() {
-  const moves = all("move").sort((a, b) => (a.since || "").localeCompare(b.since || ""));
+  const [moves, held] = movesNow();
   const done = events();
-  return h("aside", { class: `feed ${moves.length ? "" : "quiet"}` },
-    h("header", {}, h("h2", {}, "Now"), h("span", { class: "sub" }, "machines in progress and events"), h("span", { class: "grow" }), live()),
+  return h("aside", { class: `feed ${moves.length + held.length ? "" : "quiet"}`, "aria-label": "Now" },
+    h("header", {}, h("h2", {}, "Now"), h("span", { class: "sub" }, "machines in progress and events"), h("span", { class: "grow" }), times()),
     pulse(done),
     h("div", { class: "list" },
       h("h3", { key: "u" }, `In progress, ${moves.length}`, h("span", {}, "for")),
       moves.map(inProgressRow),
+      held.length > 0 && [h("h3", { key: "w" }, `Waiting or unknown, ${held.length}`, h("span", {}, "for")), held.map(inProgressRow)],
       h("h3", { key: "d" }, "Done", h("span", {}, "at")),
-      done.slice(0, 40).map(doneRow)));
+      done.slice(0, 40).map(doneRow), !done.length && h("p", { key: "n", class: "sub" }, `Nothing since ${state.since ? clock(state.since) : "the start"}.`)));
 }
 export const events = () => all("event").sort((a, b) => b.number - a.number);
-function live() {
-  return h("span", { class: `live ${state.connected && !state.scrub ? "" : "lost"}` }, h("i"), state.scrub ? `as of ${clock(state.scrub)}` : state.connected ? "live" : `as of ${state.at ? clock(state.at) : "?"}`);
+const HELD = new Set(["waiting", "unknown", "trouble"]);
+// What moves, and what waits, is unknown or failed; the oldest first.
+export function movesNow() {
+  const rows = all("move").sort((a, b) => (a.since || "").localeCompare(b.since || ""));
+  return [rows.filter((m) => !HELD.has(m.state)), rows.filter((m) => HELD.has(m.state))];
+}
+// Steps through the past; the keys [ ] and l do the same.
+export function times() {
+  return h("span", { class: "times" }, h("button", { class: "btn icon s", "aria-label": "15 seconds back", title: "15 seconds back", onclick: () => step(-15) }, icon("back", "s")),
+    h("button", { class: "btn icon s", "aria-label": "15 seconds on", title: "15 seconds on", disabled: !state.scrub, onclick: () => step(15) }, icon("on", "s")));
 }
 export function who(r) {
   const c = r.cluster && get(`cluster/${r.cluster}`);

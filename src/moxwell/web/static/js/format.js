@@ -10,11 +10,16 @@ export function span(seconds) {
 }
 export const since = (iso) => (iso ? span((now() - Date.parse(iso)) / 1000) : "");
 export const two = (n) => String(n).padStart(2, "0");
+// The time of day; of another day also the date.
 export function clock(iso, seconds = true) {
   const d = new Date(iso);
-  return `${two(d.getHours())}:${two(d.getMinutes())}${seconds ? `:${two(d.getSeconds())}` : ""}`;
+  const time = `${two(d.getHours())}:${two(d.getMinutes())}${seconds ? `:${two(d.getSeconds())}` : ""}`;
+  const today = new Date(Date.now()).toDateString() === d.toDateString();
+  return today ? time : `${d.getFullYear()}-${two(d.getMonth() + 1)}-${two(d.getDate())} ${time}`;
 }
 export const gib = (mib) => (mib % 1024 === 0 ? mib / 1024 : (mib / 1024).toFixed(1));
+// A size that is read at a glance: GiB, from 2,048 GiB on TiB.
+export const size = (mib) => (mib >= 2 * 1024 * 1024 ? `${+(mib / 1024 / 1024).toFixed(1)} TiB` : `${mib >= 10240 ? Math.round(mib / 1024) : +(mib / 1024).toFixed(1)} GiB`);
 export const percent = (part) => (part === null || part === undefined ? "?" : `${Math.round(part * 100)} %`);
 export const plural = (n, one, many) => `${n} ${n === 1 ? one : many || `${one}s`}`;
 export const tail = (key) => key.slice(key.lastIndexOf("/") + 1);

@@ -1,41 +1,51 @@
 // Keyboard commands.
-import { all, now, paint, scrub, state } from "./live.js";
+import { get, now, paint, scrub, state } from "./live.js";
 import { view } from "./view.js";
 import { yaml } from "./machines.js";
-import { go, page } from "./main.js";
+import { found } from "./find.js";
+import { PAGES } from "./pages.js";
+import { go, page } from "./route.js";
+import { close, open } from "./sheet.js";
+import { toggle } from "./theme.js";
 
-export const HELP = [["/", "find a guest, node, host or address"], ["g e", "estate"], ["g c", "clusters"], ["g m", "machines"], ["g v", "volumes"], ["g o", "moves"], ["arrows", "walk guests by position"], ["enter", "open"], ["u", "up"], ["j k", "next and previous row"], ["f", "filter"], ["y", "YAML of the machine"], ["[ ]", "15 seconds back and on"], ["l", "back to live"], ["t", "light or dark"], ["?", "these keys"]];
-const PAGES = { e: "/", c: "/clusters", m: "/machines", v: "/volumes", o: "/moves" };
+export const help = () => [["/", "find a cluster, machine, host, guest, volume or address"], ...PAGES.map((p) => [`g ${p.key}`, p.label.toLowerCase()]), ["arrows", "walk guests by position"], ["enter", "open"], ["u", "up"], ["j k", "next and previous row"], ["f", "filter"], ["y", "YAML of the machine"], ["[ ]", "15 seconds back and on"], ["l", "back to live"], ["t", "light or dark"], ["?", "these keys"]];
 let prefix = "";
 
 export function onKey(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey) return;
-  if (event.key === "Escape") { view.sheet = null; document.activeElement?.blur?.(); return paint(true); }
+  if (event.ctrlKey || event.metaKey || event.altKey) return undefined;
+  if (event.key === "Escape") return close();
+  if (view.sheet && event.key === "Tab") return stay(event);
   if (view.sheet?.kind === "find") return findKey(event);
-  if (event.target.matches?.("input, textarea")) return undefined;
-  if (prefix === "g") { prefix = ""; if (PAGES[event.key]) { event.preventDefault(); return go(PAGES[event.key]); } }
+  if (view.sheet || event.target.matches?.("input, textarea")) return undefined;
+  if (prefix === "g") {
+    prefix = "";
+    const wanted = PAGES.find((p) => p.key === event.key);
+    if (wanted) { event.preventDefault(); return go(`/${wanted.name}`); }
+  }
+  if (event.key === "Enter" && event.target.matches?.("button, a[href]")) return undefined;
   const act = ACTS[event.key];
   if (act) { event.preventDefault(); act(); }
   return undefined;
 }
-const open = (sheet) => () => { view.sheet = sheet; view.query = ""; view.pick = 0; paint(true); };
+// Tab stays inside an open dialog.
+function stay(event) {
+  const inside = [...document.querySelectorAll(".sheet :is(input, a[href], button)")];
+  const at = inside.indexOf(document.activeElement) + (event.shiftKey ? -1 : 1);
+  event.preventDefault();
+  inside.at(at >= inside.length ? 0 : at)?.focus();
+}
 const ACTS = {
-  g: () => { prefix = "g"; }, "/": open({ kind: "find" }), "?": open({ kind: "keys" }),
-  "[": () => step(-15), "]": () => step(15), l: () => scrub(null), t: () => theme(),
-  u: () => go(page()[0] === "machine" ? `/cluster/${(all("machine").find((m) => m.key === `machine/${page()[1]}`) || {}).cluster || ""}` : page()[0] === "cluster" ? "/clusters" : "/"),
+  g: () => { prefix = "g"; }, "/": () => open({ kind: "find" }), "?": () => open({ kind: "keys" }),
+  "[": () => step(-15), "]": () => step(15), l: () => scrub(null), t: toggle,
+  u: () => go(page()[0] === "machine" ? `/cluster/${get(`machine/${page()[1]}`)?.cluster || ""}` : page()[0] === "cluster" ? "/clusters" : "/"),
   y: () => page()[0] === "machine" && yaml(page()[1]), f: () => document.getElementById("filter")?.focus(),
   j: () => row(1), k: () => row(-1), Enter: () => (document.activeElement?.dataset?.href ? go(document.activeElement.dataset.href) : document.activeElement?.click?.()),
   ArrowLeft: () => walk(-1, 0), ArrowRight: () => walk(1, 0), ArrowUp: () => walk(0, -1), ArrowDown: () => walk(0, 1),
 };
-function step(seconds) {
+export function step(seconds) {
   const at = now() + seconds * 1000;
   if (at >= Date.now()) return scrub(null);
   return scrub(new Date(Math.max(at, Date.parse(state.since || 0))).toISOString());
-}
-export function theme() {
-  const dark = document.documentElement.dataset.theme === "dark";
-  document.documentElement.dataset.theme = dark ? "light" : "dark";
-  localStorage.setItem("theme", dark ? "light" : "dark");
 }
 function row(by) {
   const rows = [...document.querySelectorAll("tr[tabindex]")];
@@ -51,22 +61,12 @@ function walk(dx, dy) {
   if (best && best[0] < Infinity) best[1].focus();
   return undefined;
 }
-export function found() {
-  const q = view.query.toLowerCase();
-  if (!q) return [];
-  const rows = [
-    ...all("machine").map((m) => ({ href: `/machine/${m.key.slice(8)}`, cluster: m.cluster, name: m.name, sub: `machine, ${m.region || ""}/${m.host || "not placed"} ${m.address || ""}`, text: `${m.name} ${m.address} ${m.host} ${m.vmid}` })),
-    ...all("cluster").map((c) => ({ href: `/cluster/${c.key.slice(8)}`, cluster: c.key.slice(8), name: c.name, sub: "cluster", text: `${c.name} ${c.endpoint}` })),
-    ...all("guest").filter((g) => !g.machine).map((g) => ({ href: "/", name: g.name, sub: `guest, not ours, ${g.region}/${g.host}`, text: `${g.name} ${g.vmid} ${g.host}` })),
-    ...all("host").map((x) => ({ href: "/", name: `${x.region}/${x.name}`, sub: "host", text: `${x.region}/${x.name}` })),
-  ];
-  return rows.filter((r) => r.text.toLowerCase().includes(q)).slice(0, 12);
-}
 function findKey(event) {
-  const hits = found();
+  const { hits } = found();
+  const hit = hits[view.pick];
   if (event.key === "ArrowDown") view.pick = Math.min(hits.length - 1, view.pick + 1);
   else if (event.key === "ArrowUp") view.pick = Math.max(0, view.pick - 1);
-  else if (event.key === "Enter" && hits[view.pick]) { view.sheet = null; return go(hits[view.pick].href); }
+  else if (event.key === "Enter" && hit) { event.preventDefault(); return go(hit.href, hit.reveal); }
   else if (event.key.length === 1 && !event.target.matches?.("input")) { view.query += event.key; view.pick = 0; } // typed before the input was drawn
   else return undefined;
   event.preventDefault();

@@ -5,36 +5,46 @@ import { clock, gib, plural, since, span } from "./format.js";
 import { glyph, icon, isReady, square } from "./icons.js";
 import { view } from "./view.js";
 import { commands } from "./commands.js";
+import { open } from "./sheet.js";
+import { page, table } from "./table.js";
 
 const notReadyFirst = (a, b) => (isReady(a.state) ? 1 : 0) - (isReady(b.state) ? 1 : 0) || a.name.localeCompare(b.name, undefined, { numeric: true });
 
 export function machines() {
-  return h("div", { class: "scroll main" }, h("div", { class: "page" }, h("div", { class: "title" }, h("h1", {}, "Machines")), machineTable(all("machine"), true)));
+  const rows = all("machine");
+  return page("Machines", `${plural(rows.length, "machine")} of ${plural(all("cluster").length, "cluster")}`, machineTable(rows, true));
 }
+const HEADS = [["", "icon"], ["Machine", "name"], ["Cluster"], ["Group"], ["Host"], ["VMID", "num"], ["Address"], ["Version"], ["Volumes", "num"], ["Current move", "wide"], ["For", "num"]];
+const SHOWN = 200;
+const none = (text = "not yet") => h("span", { class: "faint" }, text);
+
 export function machineTable(rows, withCluster) {
   const wanted = view.filter.toLowerCase();
-  const shown = rows.filter((m) => !wanted || `${m.name} ${m.host} ${m.region} ${m.sentence} ${m.group}`.toLowerCase().includes(wanted)).sort(notReadyFirst);
-  const heads = ["", "Machine", ...(withCluster ? ["Cluster"] : []), "Group", "Host", "VMID", "Address", "Version", "Current move", "For"];
-  return h("div", { class: "card" }, h("header", {}, h("h2", {}, "Machines"), h("span", { class: "sub" }, `${shown.length}: not ready first`), h("span", { class: "right" }, h("input", { class: "find", placeholder: "Filter", id: "filter", value: view.filter, oninput: (e) => { view.filter = e.target.value; paint(true); } }))),
-    h("table", { class: "rows" }, h("thead", {}, h("tr", {}, heads.map((t, i) => h("th", { key: i, class: t === "VMID" || t === "For" ? "num" : "" }, t)))),
-      h("tbody", {}, shown.map((m) => {
-        const c = get(`cluster/${m.cluster}`);
-        return h("tr", { key: m.key, tabindex: 0, "data-href": `/machine/${m.key.slice(8)}` }, h("td", { class: "icon" }, glyph(m.state)), h("td", {}, h("a", { href: `/machine/${m.key.slice(8)}` }, h("b", {}, m.name))), withCluster && h("td", {}, c && [square(c), " ", c.name]),
-          h("td", {}, m.group), h("td", {}, m.host ? [h("span", { class: "faint" }, `${m.region}/`), m.host] : h("span", { class: "faint" }, "not yet")), h("td", { class: "num" }, m.vmid || ""), h("td", {}, m.address || h("span", { class: "faint" }, "not yet")), h("td", {}, m.version),
-          h("td", { class: `wide ${isReady(m.state) ? "dim" : ""}` }, m.sentence || "Done", m.progress !== null && m.progress !== undefined && h("span", { class: "prog" }, h("i", { style: { width: `${Math.round(m.progress * 100)}%` } }))), h("td", { class: "num" }, since(m.since)));
-      }))));
+  const found = rows.filter((m) => !wanted || `${m.name} ${m.cluster} ${m.host} ${m.region} ${m.sentence} ${m.group} ${m.address} ${m.vmid}`.toLowerCase().includes(wanted)).sort(notReadyFirst);
+  const heads = HEADS.filter(([label]) => withCluster || label !== "Cluster");
+  const cells = (m) => {
+    const c = get(`cluster/${m.cluster}`);
+    const own = [glyph(m.state), h("a", { href: `/machine/${m.key.slice(8)}` }, h("b", {}, m.name)), c && h("span", { class: "one" }, square(c), " ", c.name), m.group, m.host ? h("span", {}, h("span", { class: "faint" }, `${m.region}/`), m.host) : none(), m.vmid || none("none"), m.address || none(), m.version, m.volumes.length || none("none"),
+      h("span", { class: isReady(m.state) ? "dim" : "" }, m.sentence || "Done", m.progress !== null && m.progress !== undefined && h("span", { class: "prog" }, h("i", { style: { width: `${Math.round(m.progress * 100)}%` } }))), since(m.since)];
+    return withCluster ? own : own.filter((_, i) => i !== 2);
+  };
+  const shown = found.slice(0, view.more ? undefined : SHOWN);
+  const filter = h("input", { class: "find", type: "search", placeholder: "Filter", "aria-label": "Filter machines", id: "filter", value: view.filter, oninput: (e) => { view.filter = e.target.value; paint(true); } });
+  return h("section", { class: "card" }, h("header", {}, h("h2", {}, "Machines"), h("span", { class: "sub" }, wanted ? `${found.length} of ${rows.length}` : "not ready first"), h("span", { class: "right" }, filter)),
+    found.length ? table(heads, shown.map((m) => ({ key: m.key, href: `/machine/${m.key.slice(8)}`, cells: cells(m) }))) : h("p", { class: "dim" }, wanted ? "No machine matches the filter." : "No machines yet."),
+    found.length > shown.length && h("p", {}, h("button", { class: "btn", onclick: () => { view.more = true; paint(true); } }, `Show ${found.length - shown.length} more`)));
 }
 
 export function machine(key) {
   const m = get(`machine/${key}`);
-  if (!m) return h("div", { class: "page main" }, h("h1", {}, "There is no such machine"), h("p", { class: "dim" }, "It may have been deleted. ", h("a", { href: "/machines" }, "All machines")));
+  if (!m) return page("There is no such machine", null, h("p", { class: "dim" }, "It may have been deleted. ", h("a", { href: "/machines" }, "All machines")));
   const c = get(`cluster/${m.cluster}`);
   return h("div", { class: "scroll main" }, h("div", { class: "page" },
     h("div", { class: "crumbs" }, h("a", { href: "/clusters" }, "Clusters"), h("span", {}, "/"), square(c), c && h("a", { href: `/cluster/${m.cluster}` }, c.name), h("span", {}, "/"), h("span", {}, m.group), h("span", {}, "/")),
-    h("div", { class: "title" }, h("h1", {}, m.name), !isReady(m.state) && h("span", { class: `pill ${icon(m.state) ? { creating: "moving", attaching: "moving", deleting: "moving" }[m.state] || m.state : ""}` }, icon(m.state), m.headline || m.sentence),
+    h("div", { class: "title" }, h("h1", {}, m.name), !isReady(m.state) && h("span", { class: `pill ${{ creating: "moving", attaching: "moving", deleting: "moving" }[m.state] || m.state}` }, icon(m.state), m.headline || m.sentence),
       h("span", { class: "dim" }, [m.host && `${m.region}/${m.host}`, m.vmid && `VMID ${m.vmid}`, m.address, m.version].filter(Boolean).join(", ")),
       h("span", { class: "right" }, h("button", { class: "btn", onclick: () => yaml(key) }, "YAML"), h("button", { class: "btn", onclick: () => commands(m.name, doings(m, key)) }, "Commands"))),
-    h("div", { class: "card now", style: { "--edge": isReady(m.state) ? "var(--ok)" : m.state === "waiting" ? "var(--waiting)" : m.state === "trouble" ? "var(--trouble)" : "var(--moving)" } },
+    h("div", { class: "card now", style: { "--edge": isReady(m.state) ? "var(--ok)" : m.state === "waiting" ? "var(--waiting)" : m.state === "trouble" ? "var(--trouble)" : m.state === "unknown" ? "var(--unknown)" : "var(--moving)" } },
       part("Now", m.now || m.sentence || "Done", m.now_says), part("Next", m.next || "Nothing", m.next_says), part("Reason", m.why, m.why_says)),
     h("div", { class: "side" }, h("div", { class: "stack" }, timeline(m), placement(m, key)), h("div", { class: "stack" }, disks(m), conditions(m), related(m)))));
 }
@@ -54,8 +64,8 @@ function timeline(m) {
       m.timeline.map((s) => {
         const took = s.start ? ((s.end ? Date.parse(s.end) : now()) - Date.parse(s.start)) / 1000 : null;
         return h("div", { class: "line", key: s.step }, h("span", { class: "step" }, icon(s.end ? "check" : s.start ? "moving" : "open"), s.step),
-          h("div", { class: "track" }, s.start && h("i", { class: s.end ? "" : "on", style: { left: x(s.start), width: w(took) } }), s.start && s.typical && h("u", { style: { left: x(s.start), width: w(s.typical), "max-width": `calc(100% - ${x(s.start)})` } }), h("span", { style: s.start && Date.parse(s.start) - begin > total * 600 ? { right: "0" } : { left: s.start ? x(s.start) : "0" } }, s.sentence)),
-          h("span", { class: "took" }, h("b", {}, took === null ? h("span", { class: "faint" }, "not yet") : took < 10 ? `${took.toFixed(1)} s` : span(took)), h("span", { class: "sub" }, s.typical ? (s.typical < 10 ? `${s.typical.toFixed(1)} s` : span(s.typical)) : "")));
+          h("div", { class: "track" }, s.start && s.observed && h("i", { class: s.end ? "" : "on", style: { left: x(s.start), width: w(took) } }), s.start && s.typical && h("u", { style: { left: x(s.start), width: w(s.typical), "max-width": `calc(100% - ${x(s.start)})` } }), h("span", { style: s.start && Date.parse(s.start) - begin > total * 600 ? { right: "0" } : { left: s.start ? x(s.start) : "0" } }, s.sentence)),
+          h("span", { class: "took" }, h("b", {}, took === null ? none() : !s.observed ? none("not seen") : took < 10 ? `${took.toFixed(1)} s` : span(took)), h("span", { class: "sub" }, s.typical ? (s.typical < 10 ? `${s.typical.toFixed(1)} s` : span(s.typical)) : "")));
       })));
 }
 // Requested when the page opens and every 30 seconds: the answer changes with the hosts.
@@ -71,9 +81,8 @@ function placement(m, key) {
   const rows = places(key);
   if (!rows.length) return null;
   return h("div", { class: "card" }, h("header", {}, h("h2", {}, m.host ? `Why ${m.host}` : "Possible hosts"), h("span", { class: "sub" }, m.asked || "")),
-    h("table", {}, h("thead", {}, h("tr", {}, ["", "Host", "Memory allocated", "Verdict", "Because"].map((t, i) => h("th", { key: i }, t)))),
-      h("tbody", {}, rows.map((p) => h("tr", { key: `${p.region}/${p.host}`, class: p.chosen ? "chosen" : "" }, h("td", { class: "icon" }, icon(p.fits || p.chosen ? "check" : "cross")), h("td", {}, h("span", { class: "faint" }, `${p.region}/`), h("b", {}, p.host)),
-        h("td", {}, h("span", { class: "free" }, h("i", { style: { width: `${Math.min(100, 100 * p.load)}%` } })), `${Math.round(100 * p.load)} %`), h("td", {}, h("b", {}, p.verdict)), h("td", { class: "dim wide" }, p.because))))));
+    table([["", "icon"], ["Host", "name"], ["Memory allocated"], ["Verdict"], ["Because", "wide dim"]], rows.map((p) => ({ key: `${p.region}/${p.host}`, class: p.chosen ? "chosen" : "", cells: [icon(p.fits || p.chosen ? "check" : "cross"), h("span", {}, h("span", { class: "faint" }, `${p.region}/`), h("b", {}, p.host)),
+      h("span", { class: "one" }, h("span", { class: "free" }, h("i", { style: { width: `${Math.min(100, 100 * p.load)}%` } })), `${Math.round(100 * p.load)} %`), h("b", {}, p.verdict), p.because] }))));
 }
 function doings(m, key) {
   const [space, name] = key.split("/");
@@ -91,6 +100,6 @@ function related(m) {
   return h("div", { class: "card" }, h("header", {}, h("h2", {}, "Related")), h("div", { class: "tree" }, m.related.map((r, i) => h("div", { key: i, style: { "margin-left": `${r.depth * 12}px` } }, h("span", { class: "sub" }, r.kind), r.name))));
 }
 export async function yaml(key) {
-  try { view.sheet = { kind: "yaml", title: key, text: (await ask("yaml", { key })).text }; } catch (error) { view.sheet = { kind: "yaml", title: key, text: String(error.message) }; }
-  paint(true);
+  const text = await ask("yaml", { key }).then((answer) => answer.text, (error) => String(error.message));
+  open({ kind: "yaml", title: key, text });
 }

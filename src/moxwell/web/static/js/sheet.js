@@ -1,0 +1,17 @@
+// Opens and closes the dialog; the focus returns to where it was.
+import { paint } from "./live.js";
+import { view } from "./view.js";
+
+let before = null;
+
+export function open(sheet) {
+  before = document.activeElement;
+  Object.assign(view, { sheet, query: "", pick: 0 });
+  paint(true);
+}
+export function close() {
+  if (!view.sheet) return document.activeElement?.blur?.();
+  view.sheet = null;
+  paint(true);
+  return before?.focus?.();
+}
