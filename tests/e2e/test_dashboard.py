@@ -212,9 +212,7 @@ def test_a_lost_region_and_its_return(page: Page, lab: Instance) -> None:
 def test_numa_nodes_come_from_the_host_agent_only(page: Page, lab: Instance) -> None:
     expect(page.locator(".host").first).to_be_visible(timeout=LONG)
     expect(page.locator(".numa")).to_have_count(0)
-    expect(page.locator(".host .block")).to_have_count(
-        7
-    )  # also of two sockets
+    expect(page.locator(".host .block")).to_have_count(7)  # also of two sockets
 
 
 def test_a_phone_shows_problems_and_hosts(lab: Instance, browser: Browser) -> None:

@@ -157,6 +157,7 @@ def picture_a_rollout(camera: Camera, lab: Instance) -> None:
         aside.submit(
             lab.run, "cluster", "upgrade", "atlas", "1.35.0", "-n", "tenant-demo", "--no-wait"
         ).result()
+    camera.show(camera.desktop, "")
     expect(camera.desktop.locator(".problem.moving")).to_be_visible(timeout=LONG)
     camera.document("overview-light", "")
     camera.document("overview-dark", "", LOOKS[1])

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from moxwell.web.layout import GuestSize, Layout, columns
+from moxwell.web.layout import GuestArea, Layout, columns
 from moxwell.web.model import (
     GuestView,
     HostView,
@@ -85,7 +85,7 @@ def host_records(
     for host in overview.hosts:
         own = {f"guest/{g.region}/{g.vmid}": g for g in guests[host.region, host.name]}
         blocks = {k: _block(host, machines.get((g.region, g.vmid))) for k, g in own.items()}
-        sizes = {key: GuestSize(g.memory_mib, blocks[key]) for key, g in own.items()}
+        sizes = {key: GuestArea(g.memory_mib, blocks[key]) for key, g in own.items()}
         places = layouts.of(host).place(sizes)
         yield f"host/{host.region}/{host.name}", _host(host, sizes, own, overview)
         for key, guest in own.items():
@@ -113,7 +113,7 @@ def _block(host: HostView, machine: MachineView | None) -> int | None:
 
 def _host(
     host: HostView,
-    sizes: Mapping[str, GuestSize],
+    sizes: Mapping[str, GuestArea],
     guests: Mapping[str, GuestView],
     overview: InfrastructureOverview,
 ) -> Record:
@@ -135,7 +135,7 @@ def _host(
     }
 
 
-def _blocks(host: HostView, sizes: Iterable[GuestSize]) -> list[Record]:
+def _blocks(host: HostView, sizes: Iterable[GuestArea]) -> list[Record]:
     """The NUMA nodes with the memory that is bound to them; without a host agent one block."""
     if not host.numa:
         return [{"label": "", "columns": columns(host.memory_mib), "bound_mib": None}]

@@ -50,7 +50,7 @@ def shape(memory_mib: int) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class GuestSize:
+class GuestArea:
     """The memory of a guest, and the block it must be in, if any."""
 
     memory_mib: int
@@ -62,9 +62,9 @@ class Layout:
 
     def __init__(self, block_columns: tuple[int, ...]) -> None:
         self._columns = block_columns
-        self._positions: dict[str, tuple[GuestSize, GridPosition]] = {}
+        self._positions: dict[str, tuple[GuestArea, GridPosition]] = {}
 
-    def place(self, guests: Mapping[str, GuestSize]) -> Mapping[str, GridPosition]:
+    def place(self, guests: Mapping[str, GuestArea]) -> Mapping[str, GridPosition]:
         """Positions for guests by key; known ones keep theirs, new ones follow by key."""
         for key in [k for k, (size, _) in self._positions.items() if guests.get(k) != size]:
             del self._positions[key]
@@ -72,13 +72,13 @@ class Layout:
             self._positions[key] = guests[key], self._find(guests[key])
         return {key: place for key, (_, place) in self._positions.items()}
 
-    def _find(self, size: GuestSize) -> GridPosition:
+    def _find(self, size: GuestArea) -> GridPosition:
         """The position with the least overlap; then in the emptier block, left and top first."""
         taken = {cell for _, place in self._positions.values() for cell in place.cells()}
         used = Counter(block for block, _, _ in taken)
         return min(self._candidates(size), key=lambda p: (len(p.cells() & taken), used[p.block], p))
 
-    def _candidates(self, size: GuestSize) -> Iterable[GridPosition]:
+    def _candidates(self, size: GuestArea) -> Iterable[GridPosition]:
         w, h = shape(size.memory_mib)
         for block, wide in enumerate(self._columns):
             if size.block not in (None, block):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from moxwell.testing.loop import run_virtual
 from moxwell.web.change_log import ChangeLog, RecordChange, Snapshot, Unchanged
-from moxwell.web.layout import GuestSize, Layout
+from moxwell.web.layout import GuestArea, Layout
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 pictures = st.lists(
@@ -105,8 +105,8 @@ def test_shapes_follow_memory(mib: int, shape: tuple[int, int]) -> None:
     assert layout.shape(mib) == shape
 
 
-def sizes(guests: dict[str, int]) -> dict[str, GuestSize]:
-    return {key: GuestSize(memory) for key, memory in guests.items()}
+def sizes(guests: dict[str, int]) -> dict[str, GuestArea]:
+    return {key: GuestArea(memory) for key, memory in guests.items()}
 
 
 guest_sets = st.lists(
@@ -164,7 +164,7 @@ def test_the_number_of_kept_records_is_bounded() -> None:
 
 
 def test_a_guest_that_is_bound_is_in_the_block_of_its_numa_node() -> None:
-    guests = {"a": GuestSize(8192), "b": GuestSize(8192, 1), "c": GuestSize(8192, 0)}
+    guests = {"a": GuestArea(8192), "b": GuestArea(8192, 1), "c": GuestArea(8192, 0)}
     places = Layout((2, 2)).place(guests)
     assert (places["b"].block, places["c"].block) == (1, 0)
 
