@@ -3,7 +3,7 @@ Makes random cases for the recorder of Karpenter's decisions, mixing the feature
 
 ``karpenter_generate.py --seed 1 --cases 200 --catalogues FILE --out FILE`` writes one case file
 without answers. ``--kind consolidation`` makes cases about nodes that may be deleted or replaced.
-The same seed gives the same cases.
+``--dense`` gives each case more features at a time. The same seed gives the same cases.
 """
 
 import argparse
@@ -51,6 +51,16 @@ _BUDGETS: tuple[Json, ...] = (
     {"nodes": "0", "schedule": "0 3 * * *", "duration": "1h"},
     {"nodes": "1", "schedule": "@hourly", "duration": "5m"},
 )
+
+
+class DenseRandom(Random):
+    """Draws that make each feature likelier, so that a case mixes more of them."""
+
+    def random(self) -> float:
+        return super().random() ** 2
+
+    def getrandbits(self, k: int, /) -> int:
+        return super().getrandbits(k)
 
 
 class CaseGenerator:
@@ -288,11 +298,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--cases", type=int, default=100)
     parser.add_argument("--kind", choices=("provisioning", "consolidation"), default="provisioning")
+    parser.add_argument("--dense", action="store_true")
     parser.add_argument("--catalogues", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
-    generator = CaseGenerator(Random(arguments.seed), read_json(arguments.catalogues))
-    group = f"generated-{arguments.kind}-{arguments.seed}"
+    random = (DenseRandom if arguments.dense else Random)(arguments.seed)
+    generator = CaseGenerator(random, read_json(arguments.catalogues))
+    group = f"generated-{arguments.kind}-{arguments.seed}" + "-dense" * arguments.dense
     cases = [generator.case(f"{group}-{i}", arguments.kind) for i in range(arguments.cases)]
     arguments.out.write_text(json.dumps({"group": group, "note": arguments.kind, "cases": cases}))
 

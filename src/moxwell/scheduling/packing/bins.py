@@ -11,7 +11,8 @@ from moxwell.scheduling.packing.failures import (
     PlacementFailure,
     UnsatisfiableTopology,
 )
-from moxwell.scheduling.packing.pod_classes import HostSplit, PodClass
+from moxwell.scheduling.packing.pod_classes import PodClass
+from moxwell.scheduling.packing.shape_traits import HostSplit
 from moxwell.scheduling.packing.topology_groups import TopologyGroup, TopologyType
 from moxwell.scheduling.requirement_sets import (
     RequirementAlgebra,
@@ -100,8 +101,7 @@ class NodeRules:
     ) -> None:
         """Count a placed pod in the groups that select it and that count the bin."""
         for group in recording:
-            rule = group.rule
-            if rule.node_filter is not None and not rule.node_filter.matches(
+            if group.node_filter is not None and not group.node_filter.matches(
                 self.algebra, taints, requirements, host
             ):
                 continue
@@ -111,7 +111,7 @@ class NodeRules:
             domains = requirements.get(group.key)
             if domains is None:
                 continue
-            if rule.type is TopologyType.ANTI_AFFINITY:
+            if group.rule.type is TopologyType.ANTI_AFFINITY:
                 for domain in domains.values:
                     group.record(domain)
             elif (only := domains.only) is not None:

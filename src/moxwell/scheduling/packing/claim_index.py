@@ -7,7 +7,7 @@ the rest fits is decided by :class:`~moxwell.scheduling.packing.claims.ClaimRule
 """
 
 from collections.abc import Iterator
-from operator import sub
+from operator import gt, sub
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from moxwell.scheduling.requirement_sets import RequirementSet
 
 _FIRST_ROOM = 64
 _CHUNK = 512
+_LOOKED_AT = 12  # claims that are looked at one by one before the arrays are asked
 Flags = NDArray[np.bool_]
 Numbers = NDArray[np.int64]
 
@@ -73,6 +74,9 @@ class ClaimIndex:
         self._gates_of: dict[int, list[HostGates]] = {}
         self._admitted: dict[tuple[int, int], Flags] = {}
         self._largest: list[tuple[int, Vector]] = []
+        self._left: list[Vector] = []
+        self._kind_numbers: list[int] = []
+        self._changed: set[int] = set()
 
     def claim(self, number: int) -> NewClaim:
         """The claim with a number."""
@@ -86,8 +90,9 @@ class ClaimIndex:
         if options != claim.options:
             largest = claim.template.table.largest_allocatable(claim.options)
             self._largest[claim.number] = claim.options, largest
-        self._room[:, claim.number] = tuple(map(sub, largest, claim.requests))
-        self._kind[claim.number] = self._kind_of(claim)
+        self._left[claim.number] = tuple(map(sub, largest, claim.requests))
+        self._kind_numbers[claim.number] = self._kind_of(claim)
+        self._changed.add(claim.number)
         for group in groups:
             for gates in self._gates_of.get(id(group), ()):
                 gates.refresh(claim)
@@ -95,6 +100,8 @@ class ClaimIndex:
     def _append(self, claim: NewClaim) -> None:
         self._claims.append(claim)
         self._largest.append((0, claim.requests))
+        self._left.append(claim.requests)
+        self._kind_numbers.append(0)
         if claim.number == self._room.shape[1]:
             self._room = np.concatenate((self._room, np.zeros_like(self._room)), axis=1)
             self._kind = np.concatenate((self._kind, np.zeros_like(self._kind)))
@@ -117,8 +124,10 @@ class ClaimIndex:
             return
         admitted = self._admitted_kinds(pod)
         closed: set[int] = set()
-        start, size = 0, _CHUNK
+        yield from self._first(order[:_LOOKED_AT].tolist(), pod, gates, closed)
+        start, size = _LOOKED_AT, _CHUNK
         while start < len(order):
+            self._refresh_arrays()
             numbers = order[start : start + size]
             kinds = self._kind[numbers]
             found = admitted[kinds]
@@ -128,6 +137,36 @@ class ClaimIndex:
             for offset in self._in_domain(found, kinds, pod, closed):
                 yield start + offset, self._claims[numbers[offset]]
             start, size = start + size, size * 4
+
+    def _first(
+        self, numbers: list[int], pod: PodClass, gates: list[HostGates], closed: set[int]
+    ) -> Iterator[tuple[int, NewClaim]]:
+        """
+        The first claims, one by one: mostly one of them has room.
+
+        The domains of a kind are looked at only after a claim of that kind was tried.
+        """
+        admitted = self._admitted_kinds(pod)
+        request, tried = pod.requests, set[int]()
+        for place, number in enumerate(numbers):
+            kind = self._kind_numbers[number]
+            if kind in closed or not admitted[kind] or any(map(gt, request, self._left[number])):
+                continue
+            if gates and not all(each.open[number] for each in gates):
+                continue
+            if kind in tried and pod.domain_groups and not self._is_open(kind, pod):
+                closed.add(kind)
+                continue
+            tried.add(kind)
+            yield place, self._claims[number]
+
+    def _refresh_arrays(self) -> None:
+        """Take over into the arrays what changed since they were last asked."""
+        if self._changed:
+            numbers = list(self._changed)
+            self._room[:, numbers] = np.array([self._left[n] for n in numbers], np.int64).T
+            self._kind[numbers] = [self._kind_numbers[n] for n in numbers]
+            self._changed.clear()
 
     def _in_domain(
         self, found: Flags, kinds: Numbers, pod: PodClass, closed: set[int]

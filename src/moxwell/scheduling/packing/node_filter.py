@@ -34,6 +34,13 @@ class NodeFilter:
         labels = _odd(frozenset(term.entries) for term in self.terms)
         return labels, self.taints_policy, self.affinity_policy, _odd(self.tolerations)
 
+    @property
+    def admits_all(self) -> bool:
+        """Whether every node counts."""
+        if self.taints_policy == HONOR:
+            return False
+        return self.affinity_policy != HONOR or not all(term.entries for term in self.terms)
+
     def matches(
         self,
         algebra: RequirementAlgebra,

@@ -56,6 +56,7 @@ def _has_domains(shape: PodShape) -> bool:
 
 def is_better(found: SchedulingResult, known: SchedulingResult) -> bool:
     """Whether a result is cheaper, or equally cheap with fewer new nodes."""
-    if abs(found.price - known.price) > _EQUAL:
-        return found.price < known.price
+    saved = known.price - found.price
+    if abs(saved) > _EQUAL:
+        return saved > 0
     return len(found.claims) < len(known.claims)

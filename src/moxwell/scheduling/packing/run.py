@@ -67,13 +67,7 @@ class SolverRun:
         self._policy = policy
         self._turn = turn
         self._topology = Topology(solver.topology, uids, removed, options.ignore_preferences, turn)
-        self._classes = PodClasses(
-            solver.algebra,
-            solver.axis,
-            self._topology,
-            options.ignore_preferences,
-            solver.tolerate_prefer_no_schedule,
-        )
+        self._classes = PodClasses(solver.shapes, self._topology)
         self._nodes = ExistingNodes(solver.nodes, removed, held)
         self._claims: list[NewClaim] = []
         self._order = ClaimOrder()

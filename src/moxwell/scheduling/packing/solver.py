@@ -18,6 +18,7 @@ from moxwell.scheduling.packing.reservations import reservation_capacities
 from moxwell.scheduling.packing.resource_axis import ResourceAxis
 from moxwell.scheduling.packing.results import SchedulingResult
 from moxwell.scheduling.packing.run import PlacementPolicy, SolverRun, charge
+from moxwell.scheduling.packing.shape_traits import ShapeIndex
 from moxwell.scheduling.packing.templates import claim_templates
 from moxwell.scheduling.packing.topology import TopologyIndex
 from moxwell.scheduling.requirement_sets import RequirementAlgebra
@@ -49,8 +50,12 @@ class Solver:
         self.reservations = reservation_capacities(types)
         self.deleting = frozenset(n.name for n in snapshot.nodes if n.deleting)
         self.topology = TopologyIndex(snapshot, self.algebra)
-        self.tolerate_prefer_no_schedule = any(
-            t.effect == PREFER_NO_SCHEDULE for p in snapshot.pools for t in p.taints
+        soft = (t.effect == PREFER_NO_SCHEDULE for p in snapshot.pools for t in p.taints)
+        self.shapes = ShapeIndex(
+            self.algebra,
+            self.axis,
+            ignore_preferences=self.options.ignore_preferences,
+            tolerate_prefer_no_schedule=any(soft),
         )
 
     def solve(

@@ -54,11 +54,15 @@ class TopologyRule:
 class TopologyGroup:
     """The number of selected pods per domain."""
 
-    __slots__ = ("counts", "empty", "is_host", "key", "occupied", "rule", "tied", "turn")
+    __slots__ = (
+        "counts", "empty", "is_host", "key", "node_filter", "occupied", "rule", "tied", "turn",
+    )  # fmt: skip
 
     def __init__(self, rule: TopologyRule, domains: Iterable[str], turn: int = 0) -> None:
         self.rule = rule
         self.key = rule.key
+        own = rule.node_filter
+        self.node_filter = None if own is None or own.admits_all else own
         self.is_host = rule.key == HOSTNAME
         self.counts = dict.fromkeys(sorted(domains), 0)
         self.empty = set(self.counts)

@@ -10,7 +10,9 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from math import inf
+from operator import or_
 
 from moxwell.scheduling.packing.instance_types import InstanceType, Offering
 from moxwell.scheduling.packing.resource_axis import ResourceAxis, Vector
@@ -31,10 +33,28 @@ def bits(mask: int) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class OfferingGroup:
-    """Available offerings with the same labels: their requirements and the types that have one."""
+    """Available offerings with the same labels: their requirements, and the price by type."""
 
     requirements: RequirementSet
-    types: int
+    prices: Mapping[int, float]
+
+
+class PriceOrder:
+    """Types, cheapest first; equal ones by their place in the catalogue."""
+
+    __slots__ = ("_first", "offered", "types")
+
+    def __init__(self, prices: list[float]) -> None:
+        self.types = sorted((price, index) for index, price in enumerate(prices))
+        self.offered = _mask(price < inf for price in prices)
+        self._first = list(accumulate((1 << index for _, index in self.types), or_))
+
+    def cheapest_price(self, mask: int) -> float:
+        """The lowest price of the types of a mask."""
+        first = self._first
+        if not first or not first[-1] & mask:
+            return inf
+        return self.types[bisect_left(first, True, key=lambda seen: seen & mask != 0)][0]
 
 
 class TypeTable:
@@ -59,24 +79,26 @@ class TypeTable:
         self._by_allocatable = [
             _ranked([axis.vector(t.allocatable)[i] for t in types]) for i in range(len(axis.zero))
         ]
-        self._prices: dict[int, list[tuple[float, int]]] = {}
+        self._largest: dict[int, Vector] = {}
         self._positive = _mask(min(axis.vector(t.allocatable)) >= 0 for t in types)
         self.reserved = _mask(
             any(o.available and o.capacity_type == RESERVED for o in t.offerings) for t in types
         )
         self._key_masks: dict[LabelRequirement, int] = {}
         self._compatible: dict[int, int] = {}
-        self._offered: dict[int, int] = {}
+        self._orders: dict[frozenset[int], PriceOrder] = {}
+        self._order_of: dict[int, PriceOrder] = {}
 
     def _offering_groups(self) -> tuple[OfferingGroup, ...]:
-        masks: dict[int, int] = {}
         sets: dict[int, RequirementSet] = {}
+        prices: dict[int, dict[int, float]] = {}
         for index, offerings in enumerate(self.offerings):
             for offering, wanted in offerings:
                 if offering.available:
                     sets[wanted.number] = wanted
-                    masks[wanted.number] = masks.get(wanted.number, 0) | 1 << index
-        return tuple(OfferingGroup(sets[n], mask) for n, mask in masks.items())
+                    known = prices.setdefault(wanted.number, {})
+                    known[index] = min(offering.price, known.get(index, inf))
+        return tuple(OfferingGroup(sets[n], known) for n, known in prices.items())
 
     def usable(self, requirements: RequirementSet) -> int:
         """Types that are compatible and have an available compatible offering."""
@@ -104,14 +126,27 @@ class TypeTable:
 
     def offered(self, requirements: RequirementSet) -> int:
         """Types with an available offering that the requirements allow."""
-        found = self._offered.get(requirements.number)
+        return self._order(requirements).offered
+
+    def _order(self, requirements: RequirementSet) -> PriceOrder:
+        found = self._order_of.get(requirements.number)
         if found is None:
-            found = 0
-            for group in self._groups:
-                if self.allows(requirements, group.requirements):
-                    found |= group.types
-            self._offered[requirements.number] = found
+            allowed = frozenset(
+                n for n, g in enumerate(self._groups) if self.allows(requirements, g.requirements)
+            )
+            found = self._orders.get(allowed)
+            if found is None:
+                found = self._orders[allowed] = PriceOrder(self._prices(allowed))
+            self._order_of[requirements.number] = found
         return found
+
+    def _prices(self, allowed: Iterable[int]) -> list[float]:
+        """The lowest price of each type among some groups of offerings; infinite if none."""
+        prices = [inf] * len(self.types)
+        for number in allowed:
+            for index, price in self._groups[number].prices.items():
+                prices[index] = min(price, prices[index])
+        return prices
 
     def allows(self, requirements: RequirementSet, offering: RequirementSet) -> bool:
         """Whether an offering with these requirements can serve a node claim."""
@@ -149,7 +184,11 @@ class TypeTable:
 
     def largest_allocatable(self, mask: int) -> Vector:
         """The largest allocatable amount of each resource among the types."""
-        return tuple(min(_largest(ranked, mask), _LIMIT) for ranked in self._by_allocatable)
+        found = self._largest.get(mask)
+        if found is None:
+            found = tuple(min(_largest(ranked, mask), _LIMIT) for ranked in self._by_allocatable)
+            self._largest[mask] = found
+        return found
 
     def launchable(self, index: int, requirements: RequirementSet) -> Iterator[Offering]:
         """The available offerings of a type that the requirements allow."""
@@ -163,12 +202,7 @@ class TypeTable:
 
     def by_price(self, requirements: RequirementSet) -> list[tuple[float, int]]:
         """All types with their price, cheapest first, then by their place in the catalogue."""
-        found = self._prices.get(requirements.number)
-        if found is None:
-            numbers = range(len(self.types))
-            found = sorted((self.price(i, requirements), i) for i in numbers)
-            self._prices[requirements.number] = found
-        return found
+        return self._order(requirements).types
 
     def cheapest_first(self, mask: int, requirements: RequirementSet) -> tuple[int, ...]:
         """Types of a mask, cheapest first."""
@@ -176,7 +210,7 @@ class TypeTable:
 
     def cheapest_price(self, mask: int, requirements: RequirementSet) -> float:
         """The lowest price of the types of a mask."""
-        return next((p for p, i in self.by_price(requirements) if mask >> i & 1), inf)
+        return self._order(requirements).cheapest_price(mask)
 
     def value_counts(self, mask: int, requirements: RequirementSet) -> dict[str, int]:
         """How many values of each label with ``minValues`` the types have."""
