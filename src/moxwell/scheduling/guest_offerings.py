@@ -7,11 +7,10 @@ host has free, which fixed families cannot.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 
 from moxwell.scheduling.guest_sizes import GuestSize, make_size
+from moxwell.scheduling.host_room import HostRoom
 from moxwell.scheduling.inventory_model import GIB, HostKey
-from moxwell.scheduling.numa.host_numa import HostNuma
 from moxwell.scheduling.packing.instance_types import InstanceType, Offering
 from moxwell.scheduling.requirements import LabelRequirement, RequirementOperator, requirement
 from moxwell.scheduling.well_known_labels import (
@@ -34,33 +33,6 @@ FITTED = "f1"
 Blocked = Collection[tuple[str, HostKey]]
 
 
-@dataclass(frozen=True, slots=True)
-class HostRoom:
-    """What a host has free for new guests, overcommitment included."""
-
-    key: HostKey
-    cpus: int
-    memory_bytes: int
-    disk_bytes: int
-    online: bool = True
-    arch: str = "amd64"
-    zone: str = ""  # empty: the host's name
-    numa: HostNuma | None = None  # None: guests are not placed by NUMA node
-
-    @property
-    def zone_name(self) -> str:
-        return self.zone or self.key.name
-
-    def fits(self, size: GuestSize) -> bool:
-        return (
-            self.online
-            and size.cpus <= self.cpus
-            and size.memory_bytes <= self.memory_bytes
-            and size.disk_bytes <= self.disk_bytes
-            and (self.numa is None or self.numa.fits(size.cpus, size.guest_memory_mib))
-        )
-
-
 def instance_types(
     sizes: Iterable[GuestSize], rooms: Iterable[HostRoom], blocked: Blocked = ()
 ) -> tuple[InstanceType, ...]:
@@ -81,11 +53,17 @@ def _instance_type(size: GuestSize, hosts: tuple[HostRoom, ...], blocked: Blocke
             ),
             size.price,
             room.fits(size) and (size.name, room.key) not in blocked,
+            room=room,
         )
         for room in hosts
     )
     return InstanceType(
-        size.name, size.capacity, size.overhead.all, _requirements(size, hosts), offerings
+        size.name,
+        size.capacity,
+        size.overhead.all,
+        _requirements(size, hosts),
+        offerings,
+        guest=size,
     )
 
 

@@ -6,7 +6,6 @@ import pytest
 
 from moxwell.scheduling.guest_offerings import (
     FAMILY,
-    HostRoom,
     fitted_sizes,
     instance_types,
 )
@@ -16,6 +15,7 @@ from moxwell.scheduling.guest_sizes import (
     make_size,
     read_sizes,
 )
+from moxwell.scheduling.host_room import HostRoom
 from moxwell.scheduling.inventory_model import GIB, HostKey
 from moxwell.scheduling.resource_lists import CPU, MEMORY, PODS
 

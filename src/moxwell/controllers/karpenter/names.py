@@ -10,4 +10,5 @@ DO_NOT_SYNC_TAINTS = "karpenter.sh/do-not-sync-taints"
 EXCLUDE_BALANCERS = "node.kubernetes.io/exclude-from-external-load-balancers"
 UNREGISTERED = Taint(key="karpenter.sh/unregistered", effect="NoExecute")
 COMMAND = "moxwell.dev/disruption-command"  # on node claims that a command deletes
+PLANNED_HOST = "moxwell.dev/planned-host"  # on node claims: the host that packing chose
 REPLACES = "moxwell.dev/replacement-of"  # on node claims that a command creates: its id

@@ -155,7 +155,7 @@ class ConsolidationSearch:
         return best
 
     def _command(self, row: Row, policy: PlacementPolicy) -> DisruptionCommand | None:
-        removal = self._simulator.without(row, policy=policy)
+        removal = self._simulator.without(row, policy=policy, within_hosts=True)
         if removal.unplaced:
             return None
         replacements = self._cheaper(row, removal.placement.claims)

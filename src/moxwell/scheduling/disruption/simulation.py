@@ -64,11 +64,13 @@ class DisruptionSimulator:
         *,
         hold: bool = True,
         policy: PlacementPolicy = PlacementPolicy.FEWEST_PODS,
+        within_hosts: bool = False,
     ) -> SimulatedRemoval:
         """
         The placement without the candidates.
 
         With ``hold`` running pods do not move to nodes whose ``consolidateAfter`` has not passed.
+        With ``within_hosts`` the hosts have room for all new nodes together.
         """
         gone = tuple(candidates)
         displaced = currently_reschedulable(
@@ -77,7 +79,7 @@ class DisruptionSimulator:
         pods = (*self.snapshot.pending, *displaced, *self._deleting)
         removed = frozenset(c.name for c in gone)
         held = self._held if hold else frozenset()
-        result = self.solver.solve(pods, removed, held, policy)
+        result = self.solver.solve(pods, removed, held, policy, within_hosts=within_hosts)
         return SimulatedRemoval(result, dict(self._unplaced(pods, result)))
 
     def _unplaced(

@@ -18,6 +18,8 @@ bound pods, daemon sets) and pods; out flows a
 | ``rescheduling`` | which pods of a removed node need another, and what blocks their eviction |
 | ``daemons``, ``templates`` | what a pool offers to a new node claim |
 | ``bins``, ``claims``, ``existing`` | where a pod can be placed, and the state of each place |
+| ``host_ledger`` | the host and NUMA nodes of each new claim, so that no host is promised twice |
+| ``shape_traits``, ``pod_classes`` | what a shape decides once per solver, and once per run |
 | ``claim_index``, ``existing_index`` | arrays that rule out places without looking at each |
 | ``claim_order``, ``go_sort`` | the order of new node claims, as Go's sort leaves it |
 | ``solver``, ``run`` | the loop over pods |

@@ -1,16 +1,18 @@
 """New node claims while a run fills them, and the check whether a pod fits one."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from moxwell.scheduling.packing.bins import NodeRules
 from moxwell.scheduling.packing.cluster import SolverOptions
 from moxwell.scheduling.packing.failures import (
+    NoHostRoom,
     NoInstanceType,
     PlacementFailure,
     ReservationUnavailable,
     TypeSearch,
     UntoleratedTaints,
 )
+from moxwell.scheduling.packing.host_ledger import ClaimDemand, HostLedger, HostSlot
 from moxwell.scheduling.packing.instance_types import Offering
 from moxwell.scheduling.packing.pod_classes import PodClass
 from moxwell.scheduling.packing.pods import HostPort, PodDemand
@@ -30,6 +32,7 @@ class ClaimPlacement:
     options: int
     requests: Vector
     reserved: tuple[Offering, ...] = ()
+    slot: HostSlot | None = None
 
 
 class NewClaim:
@@ -45,6 +48,7 @@ class NewClaim:
         "requests",
         "requirements",
         "reserved",
+        "slot",
         "template",
         "volumes",
     )
@@ -60,6 +64,7 @@ class NewClaim:
         self.pods: list[PodDemand] = []
         self.ports: list[HostPort] = []
         self.volumes: frozenset[tuple[str, str]] = frozenset()
+        self.slot: HostSlot | None = None
         self.passed_over: tuple[tuple[str, PlacementFailure], ...] = ()
 
     def add(self, pod: PodDemand, placement: ClaimPlacement) -> None:
@@ -68,9 +73,15 @@ class NewClaim:
         self.options = placement.options
         self.requests = placement.requests
         self.reserved = placement.reserved
+        self.slot = placement.slot
         self.ports += pod.shape.host_ports
         if pod.shape.volumes:
             self.volumes |= frozenset(pod.shape.volumes)
+
+    @property
+    def demand(self) -> ClaimDemand:
+        """What the claim may become."""
+        return claim_demand(self, self.options, self.requirements)
 
     @property
     def min_values_relaxed(self) -> bool:
@@ -82,6 +93,12 @@ class NewClaim:
         )
 
 
+def claim_demand(claim: NewClaim, types: int, requirements: RequirementSet) -> ClaimDemand:
+    """What a claim would be with other types and requirements."""
+    template = claim.template
+    return ClaimDemand(claim.number, template.pool.name, template.table, types, requirements)
+
+
 class ClaimRules:
     """The check whether a pod fits a new node claim."""
 
@@ -91,9 +108,11 @@ class ClaimRules:
         axis: ResourceAxis,
         reservations: ReservationLedger,
         options: SolverOptions,
+        hosts: HostLedger | None = None,
     ) -> None:
         self._rules = rules
         self._axis = axis
+        self._hosts = hosts
         self._reservations = reservations
         self._options = options
 
@@ -150,7 +169,22 @@ class ClaimRules:
                 wanted = self._rules.algebra.with_requirement(wanted, lowered)
         if not remaining:
             return NoInstanceType(self._search(claim, pod, wanted))
-        return self._reserve(claim, ClaimPlacement(wanted, remaining, requests))
+        found = self._reserve(claim, ClaimPlacement(wanted, remaining, requests))
+        if self._hosts is None or not isinstance(found, ClaimPlacement):
+            return found
+        return self._hosted(self._hosts, claim, found)
+
+    def _hosted(
+        self, hosts: HostLedger, claim: NewClaim, found: ClaimPlacement
+    ) -> ClaimPlacement | PlacementFailure:
+        """The placement with a slot on a host."""
+        demand = claim_demand(claim, found.options, found.requirements)
+        slot = hosts.slot(demand)
+        if slot is None:
+            table = claim.template.table
+            cheapest = table.cheapest_first(found.options, found.requirements)[0]
+            return NoHostRoom(table.types[cheapest].name)
+        return replace(found, slot=slot)
 
     def _fitting(self, claim: NewClaim, pod: PodClass, requests: Vector) -> int:
         """Types with room for pods and daemon pods, and whose host ports are free."""

@@ -87,6 +87,19 @@ class TypeSearch:
 
 
 @dataclass(frozen=True, slots=True)
+class NoHostRoom(_Failure):
+    """No host has room for any of the types that hold the pods, beside the other new nodes."""
+
+    cheapest: str
+
+    def __str__(self) -> str:
+        return (
+            f"no host has room for {self.cheapest}, the cheapest instance type that holds the "
+            "pods, beside the other new nodes"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class NoInstanceType(_Failure):
     """No instance type of the pool meets requirements, resources and offering at once."""
 

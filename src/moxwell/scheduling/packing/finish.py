@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from moxwell.scheduling.packing.claims import NewClaim
 from moxwell.scheduling.packing.cluster import SolverOptions
 from moxwell.scheduling.packing.failures import PlacementFailure, PodFailure
+from moxwell.scheduling.packing.host_ledger import HostLedger, HostSlot
 from moxwell.scheduling.packing.results import PlannedClaim, SchedulingResult
 from moxwell.scheduling.requirement_sets import RequirementAlgebra, RequirementSet
 from moxwell.scheduling.requirements import LabelRequirement
@@ -37,6 +38,7 @@ def finished(
     reservation_label: str,
     options: SolverOptions,
     claims: Iterable[NewClaim],
+    hosts: HostLedger | None,
     partial: SchedulingResult,
 ) -> SchedulingResult:
     """
@@ -52,6 +54,8 @@ def finished(
     for claim in created:
         each = _planned(algebra, reservation_label, options, claim)
         each = replace(each, min_values_relaxed=relaxed[claim.template.number])
+        if hosts is not None and claim.slot is not None:
+            each = _on_host(each, claim, hosts, claim.slot)
         missing = _missing(each, options)
         if not missing:
             planned.append(each)
@@ -59,6 +63,17 @@ def finished(
         unmet: PlacementFailure = MinValuesUnmet(each.pool, missing)
         failures |= {p.uid: PodFailure(((each.pool, unmet),)) for p in each.pods}
     return replace(partial, claims=tuple(planned), failures=failures)
+
+
+def _on_host(
+    planned: PlannedClaim, claim: NewClaim, hosts: HostLedger, slot: HostSlot
+) -> PlannedClaim:
+    """The claim with its slot, without the types that no host can hold beside other claims."""
+    refusals = hosts.refusals(claim.demand, slot)
+    kept = hosts.launchable(claim.demand)
+    if planned.table.missing_values(kept, planned.requirements):
+        kept = planned.types
+    return replace(planned, types=kept, slot=slot, other_hosts=refusals)
 
 
 def _planned(

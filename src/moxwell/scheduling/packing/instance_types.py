@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from moxwell.scheduling.guest_sizes import GuestSize
+from moxwell.scheduling.host_room import HostRoom
 from moxwell.scheduling.packing.pods import Labels
 from moxwell.scheduling.requirements import LabelRequirement
 from moxwell.scheduling.resource_lists import HUGE_PAGES, MEMORY, less
@@ -11,13 +13,18 @@ from moxwell.scheduling.well_known_labels import CAPACITY_TYPE, ZONE
 
 @dataclass(frozen=True, slots=True)
 class Offering:
-    """Where and how an instance type can be launched, and its price per hour."""
+    """
+    Where and how an instance type can be launched, and its price per hour.
+
+    ``room`` is what the host of the offering has free, where the hosts are visible.
+    """
 
     labels: Labels
     price: float
     available: bool = True
     reservation: str = ""
     reservation_capacity: int = 0
+    room: HostRoom | None = field(default=None, compare=False)
 
     @property
     def capacity_type(self) -> str:
@@ -30,7 +37,11 @@ class Offering:
 
 @dataclass(frozen=True, slots=True)
 class InstanceType:
-    """A shape of a machine; resources are in thousandths, volume limits per CSI driver."""
+    """
+    A shape of a machine; resources are in thousandths, volume limits per CSI driver.
+
+    ``guest`` is the size that the machine takes from its host, which is more than a node reports.
+    """
 
     name: str
     capacity: Mapping[str, int] = field(hash=False)
@@ -38,6 +49,7 @@ class InstanceType:
     requirements: tuple[LabelRequirement, ...]
     offerings: tuple[Offering, ...]
     volume_limits: tuple[tuple[str, int], ...] = ()
+    guest: GuestSize | None = field(default=None, compare=False)
 
     @property
     def allocatable(self) -> dict[str, int]:

@@ -4,8 +4,9 @@ Packing that is never dearer than Karpenter's and often cheaper (mode ``optimise
 The pods are packed again by other policies: a pod joins the fullest claim that fits or, in batches
 of moderate size, the claim whose price it raises least, and opens one if that is cheaper. Where
 Karpenter draws one of several equal topology domains, moderate batches are packed with other draws
-too. All constraints are those of the exact mode. Such a packing is used only if it places every pod
-that the exact one places, at a lower price or, at the same price, on fewer nodes.
+too. All constraints are those of the exact mode. Where the hosts are visible, every packing fits on
+them, each claim with a type, a host and NUMA nodes of its own. Such a packing is used only if it
+places every pod that the exact one places, at a lower price or, at the same price, on fewer nodes.
 """
 
 from collections.abc import Sequence
@@ -25,9 +26,9 @@ def optimised(
     solver: Solver, pods: Sequence[PodDemand], removed: frozenset[str] = frozenset()
 ) -> SchedulingResult:
     """The cheapest of the exact packing and those that follow the price."""
-    best = exact = solver.solve(pods, removed)
+    best = exact = solver.solve(pods, removed, within_hosts=True)
     for policy, turn in attempts(pods):
-        found = solver.solve(pods, removed, policy=policy, turn=turn)
+        found = solver.solve(pods, removed, policy=policy, turn=turn, within_hosts=True)
         if found.failures.keys() <= exact.failures.keys() and is_better(found, best):
             best = found
     return best

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from moxwell.scheduling.packing.failures import PlacementFailure, PodFailure
+from moxwell.scheduling.packing.host_ledger import HostSlot
 from moxwell.scheduling.packing.instance_types import InstanceType
 from moxwell.scheduling.packing.pods import PodDemand
 from moxwell.scheduling.packing.type_table import TypeTable
@@ -18,7 +19,8 @@ class PlannedClaim:
 
     ``types`` is the bit set of possible instance types in ``table``, of which the ``most`` cheapest
     are options. ``daemons`` is what daemon pods request at least. ``passed_over`` says why pools
-    that come earlier were not used for the first pod.
+    that come earlier were not used for the first pod. Where the hosts are visible, ``slot`` is the
+    type and host that the claim would get, and ``other_hosts`` says why not another host.
     """
 
     pool: str
@@ -30,6 +32,8 @@ class PlannedClaim:
     daemons: Mapping[str, int]
     min_values_relaxed: bool = False
     passed_over: tuple[tuple[str, PlacementFailure], ...] = ()
+    slot: HostSlot | None = None
+    other_hosts: tuple[tuple[str, str], ...] = ()
 
     @property
     def options(self) -> tuple[int, ...]:
@@ -47,7 +51,9 @@ class PlannedClaim:
 
     @property
     def price(self) -> float:
-        """The price of the cheapest launchable offering of any option."""
+        """The price of its slot, or of the cheapest launchable offering of any option."""
+        if self.slot is not None:
+            return self.slot.price
         return self.table.cheapest_price(self.types, self.requirements)
 
     @property

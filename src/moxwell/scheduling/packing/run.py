@@ -13,6 +13,7 @@ from moxwell.scheduling.packing.claims import ClaimPlacement, ClaimRules, NewCla
 from moxwell.scheduling.packing.existing_index import ExistingNodes
 from moxwell.scheduling.packing.failures import LimitsReached, PlacementFailure, PodFailure
 from moxwell.scheduling.packing.finish import finished
+from moxwell.scheduling.packing.host_ledger import HostLedger
 from moxwell.scheduling.packing.nodes import ClusterNode
 from moxwell.scheduling.packing.pod_classes import PodClass, PodClasses
 from moxwell.scheduling.packing.pods import PodDemand
@@ -60,6 +61,7 @@ class SolverRun:
         held: frozenset[str],
         policy: PlacementPolicy,
         turn: int,
+        within_hosts: bool = False,
     ) -> None:
         options = solver.options
         uids = frozenset(p.uid for p in pods)
@@ -73,7 +75,8 @@ class SolverRun:
         self._order = ClaimOrder()
         self._index = ClaimIndex(solver.rules, len(solver.axis.zero))
         self._reservations = ReservationLedger(solver.reservations)
-        self._fit = ClaimRules(solver.rules, solver.axis, self._reservations, options)
+        self._hosts = HostLedger(solver.rooms) if within_hosts and solver.rooms else None
+        self._fit = ClaimRules(solver.rules, solver.axis, self._reservations, options, self._hosts)
         self._limits = self._remaining_limits(removed)
         self._failures: dict[str, PodFailure] = {}
         self._attached: set[int] = set()
@@ -254,6 +257,8 @@ class SolverRun:
         self._index.update(claim, groups)
         if claim.template.table.reserved:
             self._reservations.hold(claim.number, placement.reserved)
+        if self._hosts is not None:
+            self._hosts.hold(claim.number, placement.slot)
 
     def _record(
         self, pod_class: PodClass, host: str, taints: tuple[Taint, ...], found: RequirementSet
@@ -281,5 +286,6 @@ class SolverRun:
             self._solver.snapshot.rules.reservation,
             self._solver.options,
             self._claims,
+            self._hosts,
             SchedulingResult(existing=existing, failures=dict(self._failures)),
         )

@@ -13,6 +13,7 @@ from moxwell.scheduling.packing.cluster import ClusterSnapshot, SolverOptions
 from moxwell.scheduling.packing.daemons import DaemonPods
 from moxwell.scheduling.packing.existing import node_bases
 from moxwell.scheduling.packing.existing_index import NodeTable
+from moxwell.scheduling.packing.host_ledger import visible_rooms
 from moxwell.scheduling.packing.pods import PodDemand
 from moxwell.scheduling.packing.reservations import reservation_capacities
 from moxwell.scheduling.packing.resource_axis import ResourceAxis
@@ -48,6 +49,7 @@ class Solver:
                 charge(self.limits[node.pool], node)
         types = (t for p in snapshot.pools for t in p.instance_types)
         self.reservations = reservation_capacities(types)
+        self.rooms = visible_rooms(snapshot.pools)
         self.deleting = frozenset(n.name for n in snapshot.nodes if n.deleting)
         self.topology = TopologyIndex(snapshot, self.algebra)
         soft = (t.effect == PREFER_NO_SCHEDULE for p in snapshot.pools for t in p.taints)
@@ -65,14 +67,17 @@ class Solver:
         held: frozenset[str] = frozenset(),
         policy: PlacementPolicy = PlacementPolicy.FEWEST_PODS,
         turn: int = 0,
+        *,
+        within_hosts: bool = False,
     ) -> SchedulingResult:
         """
         Place pods as if the nodes ``removed`` were gone.
 
         Running pods do not move to the nodes ``held``, whose ``consolidateAfter`` has not passed.
-        ``turn`` says which of several equal topology domains comes first, by name.
+        ``turn`` says which of several equal topology domains comes first, by name. With
+        ``within_hosts`` all claims together fit on the hosts, where these are visible.
         """
-        run = SolverRun(self, pods, removed, held, policy, turn)
+        run = SolverRun(self, pods, removed, held, policy, turn, within_hosts)
         queue = deque(in_queue_order(pods))
         last_length: dict[str, int] = {}
         while queue and last_length.get(queue[0].uid) != len(queue):

@@ -15,6 +15,7 @@ from moxwell.api.infra.machine import ProxmoxMachine, ProxmoxMachineSpec, Proxmo
 from moxwell.api.karpenter.nodeclaims import NodeClaim
 from moxwell.api.karpenter.proxmox import ProxmoxNodeClass
 from moxwell.api.meta import ObjectMeta
+from moxwell.controllers.karpenter.names import PLANNED_HOST
 from moxwell.controllers.karpenter.provider import InstanceState, LaunchFailure
 from moxwell.controllers.karpenter.proxmox import machine_objects
 from moxwell.controllers.karpenter.proxmox.catalogue import (
@@ -43,8 +44,8 @@ from moxwell.controllers.karpenter.proxmox.node_class_check import SelectedZone
 from moxwell.controllers.karpenter.proxmox.scope import MachineDefaults
 from moxwell.controllers.karpenter.proxmox.token_collector import obsolete
 from moxwell.runtime.key import Key
-from moxwell.scheduling.guest_offerings import HostRoom
 from moxwell.scheduling.guest_sizes import GuestSize, make_size
+from moxwell.scheduling.host_room import HostRoom
 from moxwell.scheduling.inventory_model import GIB, HostKey, PendingGuest, Template
 from moxwell.scheduling.well_known_labels import INSTANCE_TYPE, ZONE
 from moxwell.testing.karpenter_environment import node_claim
@@ -88,6 +89,26 @@ def chosen(found: LaunchChoice | NoOffering) -> tuple[str, str]:
 def test_the_cheapest_size_on_the_least_loaded_host() -> None:
     hosts = (host("pve1", load=0.5), host("pve2", load=0.2), host("pve3", cpus=1))
     assert chosen(select(claim(), SIZES, hosts)) == ("c1.2VCPU-4GB", "pve2")
+
+
+@pytest.mark.parametrize(
+    ("planned", "expected"),
+    [
+        ("north/pve1", ("c1.2VCPU-4GB", "pve1")),
+        ("north/pve3", ("c1.2VCPU-4GB", "pve2")),  # no room: the launch decides
+        ("north/other", ("c1.2VCPU-4GB", "pve2")),
+        ("", ("c1.2VCPU-4GB", "pve2")),
+    ],
+)
+@pytest.mark.parametrize("at_random", [False, True])
+def test_the_host_that_packing_chose_comes_first(
+    planned: str, expected: tuple[str, str], at_random: bool
+) -> None:
+    hosts = (host("pve1", load=0.5), host("pve2", load=0.2), host("pve3", cpus=1))
+    given = claim()
+    given.metadata.annotations[PLANNED_HOST] = planned
+    found = chosen(select(given, SIZES, hosts, at_random=at_random))
+    assert found == expected or (at_random and expected[1] == "pve2" and found[1] != "pve3")
 
 
 def test_requirements_and_requests_restrict_the_choice() -> None:

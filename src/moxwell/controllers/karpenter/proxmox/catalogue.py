@@ -13,8 +13,9 @@ from moxwell.api.karpenter.proxmox import ProxmoxNodeClassSpec
 from moxwell.api.quantity import Quantity
 from moxwell.controllers.karpenter.proxmox.host_states import HostState
 from moxwell.controllers.karpenter.proxmox.node_class_check import SelectedZone
-from moxwell.scheduling.guest_offerings import Blocked, HostRoom, fitted_sizes, instance_types
+from moxwell.scheduling.guest_offerings import Blocked, fitted_sizes, instance_types
 from moxwell.scheduling.guest_sizes import EPHEMERAL_STORAGE, GuestSize, family_sizes
+from moxwell.scheduling.host_room import HostRoom
 from moxwell.scheduling.inventory_model import GIB, MIB
 from moxwell.scheduling.numa.host_numa import NodePolicy
 from moxwell.scheduling.packing.instance_types import InstanceType

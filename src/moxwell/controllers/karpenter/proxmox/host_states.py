@@ -16,7 +16,7 @@ from moxwell.api.infra.zone_settings import ZoneSettings
 from moxwell.pve.model import ObservedGuest
 from moxwell.pve.regions import Region
 from moxwell.pve.reservations import Reservation
-from moxwell.scheduling.guest_offerings import HostRoom
+from moxwell.scheduling.host_room import HostRoom
 from moxwell.scheduling.inventory_model import HostKey, PendingGuest
 from moxwell.scheduling.numa.sources import HostSettings
 from moxwell.scheduling.pending_guests import pending_guest

@@ -1,6 +1,8 @@
 """
 Which instance type and host a node claim gets: the cheapest that fits, then the best host. Pure.
 
+Of equally cheap ones the host that packing chose for the claim comes first, if it has room.
+
 Balanced takes the host with the least load, AvailabilityFirst one that the UID of the claim
 selects, so that claims scatter and a repeated choice is the same.
 """
@@ -10,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from moxwell.api.karpenter.nodeclaims import NodeClaim
+from moxwell.controllers.karpenter.names import PLANNED_HOST
 from moxwell.controllers.karpenter.proxmox.catalogue import (
     Candidate,
     CatalogueSettings,
@@ -82,7 +85,8 @@ def choose(
     large = [c for c in compatible if _holds(c.allocatable, requests)]
     free = [c for c in large if _is_free(c, blocked)]
     if free:
-        return min(free, key=lambda c: _rank(c, claim.uid, at_random, warm))
+        planned = claim.metadata.annotations.get(PLANNED_HOST, "")
+        return min(free, key=lambda c: _rank(c, claim.uid, at_random, warm, planned))
     return NoOffering(_why(known, compatible, large))
 
 
@@ -125,14 +129,14 @@ def _is_free(choice: LaunchChoice, blocked: Blocked) -> bool:
 
 
 def _rank(
-    choice: LaunchChoice, uid: str, at_random: bool, warm: Collection[HostKey]
-) -> tuple[float, bool, float, str, str]:
+    choice: LaunchChoice, uid: str, at_random: bool, warm: Collection[HostKey], planned: str
+) -> tuple[float, bool, bool, float, str, str]:
     key = str(choice.candidate.room.key)
     cold = choice.candidate.room.key not in warm
     load = choice.candidate.state.load
     if at_random:
         load = int.from_bytes(hashlib.sha256(f"{uid}/{key}".encode()).digest()[:6], "big")
-    return choice.size.price, cold, load, choice.size.name, key
+    return choice.size.price, cold, key != planned, load, choice.size.name, key
 
 
 def _why(
