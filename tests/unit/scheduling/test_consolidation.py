@@ -261,7 +261,7 @@ def test_pools_take_turns() -> None:
         pytest.param(
             [on_node("n1", 16), on_node("n2", 4)],
             [bound("p", "n1", "1"), bound("q", "n2", "3")], {},
-            {}, id="the first is replaced, the rest was not looked at",
+            {}, id="both can go",
         ),
     ],
 )  # fmt: skip
@@ -270,4 +270,4 @@ def test_nodes_say_why_they_are_not_consolidated(
     expected: dict[str, str],
 ) -> None:  # fmt: skip
     snapshot = scene(nodes, pods, pools=(own_pool(**pool_changes),))
-    assert ConsolidationPass(snapshot).unconsolidatable() == expected
+    assert ConsolidationPass(snapshot).unconsolidatable().reasons == expected

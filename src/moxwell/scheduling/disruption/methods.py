@@ -1,16 +1,18 @@
 """The methods of consolidation in the order in which they are tried, with candidates. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
-from moxwell.scheduling.disruption.balanced import pool_totals
+from moxwell.scheduling.disruption.balanced import command_scores, pool_totals
 from moxwell.scheduling.disruption.budgets import DisruptionReason, disruption_allowances
 from moxwell.scheduling.disruption.candidates import (
     CandidateFilter,
     DisruptionBlocked,
     DisruptionCandidate,
     all_candidates,
+    by_savings,
     consolidation_block,
     drift_block,
     eligible,
@@ -63,6 +65,20 @@ class MethodOutcome:
     blocked: Mapping[str, DisruptionBlocked] = field(default_factory=dict)
 
 
+_EMPTINESS, _SINGLE = ConsolidationMethod.EMPTINESS, ConsolidationMethod.SINGLE
+
+
+class ConsolidationRefusals(NamedTuple):
+    """Why nodes, by name, are not consolidated; ``low`` are commands that Balanced refuses."""
+
+    reasons: dict[str, str]
+    low: tuple[DisruptionCommand, ...]
+
+
+def _sentence(message: str) -> str:
+    return message[:1].upper() + message[1:]
+
+
 class ConsolidationPass:
     """Runs the methods of disruption on one snapshot."""
 
@@ -94,19 +110,40 @@ class ConsolidationPass:
                 command, blocked = found.command, {**blocked, **found.blocked}
         return MethodOutcome(method, candidates, allowances, command, blocked)
 
-    def unconsolidatable(self) -> dict[str, str]:
+    def unconsolidatable(self, most: int | None = None) -> ConsolidationRefusals:
         """
-        From the names of nodes to why they are not consolidated, for events of that reason.
+        Why nodes are not consolidated, for events of that reason.
 
         Nodes that are left alone as intended are not among them: a node that is not empty, one
-        whose ``consolidateAfter`` has not passed, those of static pools.
+        whose ``consolidateAfter`` has not passed, those of static pools. Of the rest the removal
+        is simulated, of the ``most`` that save most.
         """
-        found: dict[str, str] = {}
-        for method in (ConsolidationMethod.EMPTINESS, ConsolidationMethod.SINGLE):
-            for name, why in self.outcome(method).blocked.items():
-                if not why.quiet:
-                    found[name] = why.message[:1].upper() + why.message[1:]
-        return found
+        reasons: dict[str, str] = {}
+        open_: list[DisruptionCandidate] = []
+        for each in self._candidates:
+            if not each.state.consolidatable:
+                continue
+            blocks = [m.block(each) for m in (_EMPTINESS, _SINGLE)]
+            for block in blocks:
+                if block is not None and not block.quiet:
+                    reasons[each.name] = _sentence(block.message)
+            if blocks[-1] is None:
+                open_.append(each)
+        return self._simulated_refusals(by_savings(open_)[:most], reasons)
+
+    def _simulated_refusals(
+        self, candidates: Iterable[DisruptionCandidate], reasons: dict[str, str]
+    ) -> ConsolidationRefusals:
+        low = []
+        for each in candidates:
+            found = self.consolidator.consolidate((each,))
+            if isinstance(found, DisruptionBlocked):
+                reasons[each.name] = _sentence(found.message)
+            elif scores := command_scores(found, self._totals):
+                low.append(found)
+                score = min(s.score for s in scores.values())
+                reasons[each.name] = f"The score {score:.2f} of policy Balanced is too low"
+        return ConsolidationRefusals(reasons, tuple(low))
 
     def outcomes(self) -> Iterator[MethodOutcome]:
         """The decisions of all methods in order; the first with a command is carried out."""

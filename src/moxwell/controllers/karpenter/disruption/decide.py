@@ -13,10 +13,7 @@ from typing import NamedTuple
 from moxwell.scheduling.disruption.balanced import command_scores, pool_totals
 from moxwell.scheduling.disruption.budgets import DisruptionReason
 from moxwell.scheduling.disruption.candidates import (
-    DisruptionBlocked,
     all_candidates,
-    by_savings,
-    consolidation_block,
     eligible,
 )
 from moxwell.scheduling.disruption.cluster_state import BALANCED, DisruptionSnapshot
@@ -103,8 +100,8 @@ def decided_round(
         if commands := _commands(run, snapshot, method):
             found = DisruptionDecided(method, commands)
             return DisruptionRound(found, {}, _moves(snapshot, commands))
-    reasons, moves = _unconsolidatable(run, snapshot)
-    return DisruptionRound(None, reasons, moves)
+    reasons, low = run.unconsolidatable(MOST_EXPLAINED)
+    return DisruptionRound(None, reasons, _moves(snapshot, low, approved=False))
 
 
 def decide(
@@ -120,29 +117,6 @@ def _methods(optimise: bool, static: bool) -> tuple[DisruptionMethod, ...]:
     if optimise:
         return (*first, DisruptionMethod.SEARCH)
     return (*first, DisruptionMethod.MULTI, DisruptionMethod.SINGLE)
-
-
-def _unconsolidatable(
-    run: ConsolidationPass, snapshot: DisruptionSnapshot
-) -> tuple[dict[str, str], tuple[ConsolidationMove, ...]]:
-    """Why nodes are not consolidated; the first by savings are simulated."""
-    candidates = all_candidates(snapshot)
-    waiting = {c.name for c in candidates if not c.state.consolidatable}
-    reasons = {
-        c.name: block.message
-        for c in candidates
-        if c.name not in waiting and (block := consolidation_block(c)) is not None
-    }
-    open_ = by_savings(c for c in candidates if c.name not in reasons.keys() | waiting)
-    moves: list[ConsolidationMove] = []
-    for each in open_[:MOST_EXPLAINED]:
-        found = run.consolidator.consolidate((each,))
-        if isinstance(found, DisruptionBlocked):
-            reasons[each.name] = found.message
-        elif scored := _moves(snapshot, (found,), approved=False):
-            moves += scored
-            reasons[each.name] = f"the score {scored[0].score:.2f} of policy Balanced is too low"
-    return reasons, tuple(moves)
 
 
 def _moves(
