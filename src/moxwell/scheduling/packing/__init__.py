@@ -24,6 +24,7 @@ bound pods, daemon sets) and pods; out flows a
 | ``claim_order``, ``go_sort`` | the order of new node claims, as Go's sort leaves it |
 | ``solver``, ``run`` | the loop over pods |
 | ``optimise`` | packing that follows the price |
+| ``lower_bound`` | what new nodes cost at least, by HiGHS (optional) |
 | ``explain`` | a decision in one sentence and in full |
 | ``results``, ``failures`` | the answer, with reasons as values; texts are built on demand |
 """
