@@ -231,9 +231,9 @@ def compare(count: int, program: Path | None) -> bool:
     fast, slower = own.rate(count) / theirs.rate(count), cheaper.rate(count) / theirs.rate(count)
     dearer, price = own.price / theirs.price, cheaper.price / theirs.price
     print(f"exact    ratio {fast:.1f} (at least {least:g}), price ratio {dearer:.4f}")
-    print(f"optimise ratio {slower:.1f}, price ratio {price:.4f} (at most 1)")
+    print(f"optimise ratio {slower:.1f} (at least {least:g}), price ratio {price:.4f} (at most 1)")
     placed = max(own.unscheduled, cheaper.unscheduled) <= theirs.unscheduled
-    return fast >= least and dearer <= MOST_PRICE and price <= 1.0 and placed
+    return min(fast, slower) >= least and dearer <= MOST_PRICE and price <= 1.0 and placed
 
 
 def main() -> int:

@@ -105,8 +105,9 @@ def test_the_host_that_packing_chose_comes_first(
     planned: str, expected: tuple[str, str], at_random: bool
 ) -> None:
     hosts = (host("pve1", load=0.5), host("pve2", load=0.2), host("pve3", cpus=1))
-    given = claim()
-    given.metadata.annotations[PLANNED_HOST] = planned
+    plain = claim()
+    meta = msgspec.structs.replace(plain.metadata, annotations={PLANNED_HOST: planned})
+    given = msgspec.structs.replace(plain, metadata=meta)
     found = chosen(select(given, SIZES, hosts, at_random=at_random))
     assert found == expected or (at_random and expected[1] == "pve2" and found[1] != "pve3")
 
