@@ -23,8 +23,8 @@ def externalgrpc(
     ),
 ) -> None:
     """Serve Cluster Autoscaler's provider ``externalgrpc`` for the machines of a cluster."""
-    from moxwell.cli.service_process import serve
     from moxwell.cli.kube_connection import connected
+    from moxwell.cli.service_process import serve
     from moxwell.externalgrpc.server import ServerFiles, serving
     from moxwell.externalgrpc.service import CloudProviderService
 
