@@ -180,17 +180,14 @@ async def test_a_killed_member_of_etcd_interrupts_for_seconds(stage: Stage, root
             killed, failed = pids(root, name)[name], len(seen.failed)
             os.kill(killed, signal.SIGKILL)
             async with asyncio.timeout(PATIENCE_SECONDS):
-                while pids(root, name).get(name, killed) == killed or not _all_answer(stage):
+                while (
+                    pids(root, name).get(name, killed) == killed or not planes(stage).etcd.answers()
+                ):
                     await asyncio.sleep(0.1)
                 answered = seen.answered + 10
                 while seen.answered < answered:
                     await asyncio.sleep(0.1)
             assert len(seen.failed) - failed <= 5
-
-
-def _all_answer(stage: Stage) -> bool:
-    etcd, supervisor = planes(stage).etcd, planes(stage)._supervisor
-    return all(supervisor.state(etcd.folder / f"etcd{m.suffix}").healthy for m in etcd.members())
 
 
 async def test_a_snapshot_is_restored_by_genuine_etcdutl(stage: Stage, root: Path) -> None:

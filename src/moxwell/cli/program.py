@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-WITHOUT_INSTANCE = frozenset({"init", "bootstrap", "sim", "operator", "csi", "render"})
+WITHOUT_INSTANCE = frozenset(
+    {"init", "bootstrap", "sim", "operator", "csi", "render", "externalgrpc"}
+)
 _ADMISSION = 'admission webhook "moxwell" denied the request: '  # kubectl users expect it
 _COMMAND = re.compile(r"`moxwell((?: [^`\n]*)?)`")
 

@@ -119,13 +119,13 @@ async def open_control_planes(
     tenants = TenantAddresses(addresses, (embedded_root, binaries_root / "tenants"))
     shared: Any = {"new_port": addresses.new_port, "address": tenants.host, "extend": extend}
     processes = Processes(clock, python_environ(environ))
-    embedded = ProcessControlPlanes(
-        embedded_root, clock, processes=processes, kubelets=kubelets, **shared
-    )
+    shared_embedded = {"processes": processes, "kubelets": kubelets, **shared}
+    embedded = ProcessControlPlanes(embedded_root, clock, **shared_embedded)
     chosen, exposure = choice not in ("", NO), open_exposure(addresses)
     if not chosen and not _exists(binaries_root):
-        given: Any = {"exposure": exposure, "release": tenants.release}
-        return HostedControlPlanes(embedded_root, embedded, **given)
+        return HostedControlPlanes(
+            embedded_root, embedded, exposure=exposure, release=tenants.release
+        )
     from moxwell.embedded.controlplanes.binaries.control_planes import BinaryControlPlanes
     from moxwell.embedded.controlplanes.binaries.installed import InstalledReleases, folders
 
@@ -141,9 +141,8 @@ async def open_control_planes(
         **shared,
     )
     newest = await _newest(installed) if chosen else ""
-    return HostedControlPlanes(
-        embedded_root, embedded, binaries, newest, exposure, release=tenants.release
-    )
+    given: Any = {"exposure": exposure, "release": tenants.release}
+    return HostedControlPlanes(embedded_root, embedded, binaries, newest, **given)
 
 
 async def _newest(installed: Any) -> str:

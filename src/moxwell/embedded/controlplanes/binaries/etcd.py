@@ -106,6 +106,11 @@ class SharedEtcd:
         """Where its clients connect."""
         return tuple(member.client_url for member in self.members())
 
+    def answers(self) -> bool:
+        """Whether every member answered its last check."""
+        keys = [self.folder / f"etcd{member.suffix}" for member in self.members()]
+        return all(self._supervisor.state(key).healthy for key in keys)
+
     async def ensure(self) -> ProgramState:
         """Start etcd and enable authentication; healthy once all members have joined."""
         async with self._lock:
