@@ -87,6 +87,26 @@ def test_delete_leaves_nothing_and_touches_no_foreign_object() -> None:
     story(tell, "north")
 
 
+@pytest.mark.parametrize(("spec", "seconds"), [({}, 4), ({"shutdownSeconds": 0}, 2)])
+def test_twenty_machines_are_deleted_at_the_same_time(spec: dict[str, Any], seconds: int) -> None:
+    """One takes a shutdown of 3 seconds, or a stop, and its destruction; twenty take 1 s more."""
+
+    async def tell(env: TwoRegions) -> None:
+        names = [f"m{number}" for number in range(20)]
+        await apply_cluster(env)
+        for name in names:
+            await apply_machine(env, name, **spec)
+        for name in names:
+            await env.until(name, ready)
+        began = asyncio.get_running_loop().time()
+        await asyncio.gather(*(env.delete(name) for name in names))
+        await asyncio.gather(*(env.until_gone(name) for name in names))
+        assert asyncio.get_running_loop().time() - began <= seconds + 1
+        assert env.guests("north") == {}
+
+    story(tell, "north")
+
+
 def test_a_machine_deleted_during_creation_leaves_nothing() -> None:
     async def tell(env: TwoRegions) -> None:
         before = sorted(env.volumes("north"))
