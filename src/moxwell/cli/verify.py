@@ -62,10 +62,15 @@ def _print(rows: list[Row], report: Row) -> None:
     if table:
         show(table, columns, Output.TABLE)
     counts = report["counts"]
+    remarks = _counted(counts["remark"], "remark")
     if report["exitCode"] == 0:
-        typer.echo(
-            f"\nKubernetes and Proxmox agree: {counts['ok']} checks, {counts['remark']} remarks"
-        )
+        checks = _counted(counts["ok"], "check")
+        typer.echo(f"\nKubernetes and Proxmox agree: {checks}, {remarks}")
         return
-    summary = f"{counts['wrong']} disagreements, {counts['unknown']} without an answer"
-    typer.echo(f"\n{summary}, {counts['remark']} remarks; nothing was changed")
+    wrong = _counted(counts["wrong"], "disagreement")
+    text = f"{wrong}, {counts['unknown']} without an answer, {remarks}; nothing was changed"
+    typer.echo(f"\n{text}")
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
