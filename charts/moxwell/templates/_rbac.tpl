@@ -95,7 +95,7 @@
 - {apiGroups: [cluster.x-k8s.io], resources: [machines], verbs: [create, delete]}
 - {apiGroups: [cluster.x-k8s.io], resources: [machines/finalizers], verbs: [update]}  # Machines own the objects below
 - {apiGroups: [bootstrap.cluster.x-k8s.io], resources: [kubeadmconfigs], verbs: [get, create]}
-- {apiGroups: [infrastructure.cluster.x-k8s.io], resources: [proxmoxmachines], verbs: [create]}
+- {apiGroups: [infrastructure.cluster.x-k8s.io], resources: [proxmoxmachines], verbs: [get, list, watch, create, patch, delete]}  # warm pools, adoption
 - {apiGroups: [""], resources: [secrets], verbs: [create]}  # bootstrap data
 {{- end }}
 
