@@ -19,7 +19,9 @@ from moxwell.web.model import (
     ClusterView,
     InfrastructureOverview,
     NodeGroupView,
+    NodePoolView,
     NumaNodeView,
+    PoolNodeView,
     RegionView,
     StorageView,
     VolumeView,
@@ -31,7 +33,7 @@ from support.dashboard_overview import machine, overview, waiting
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("dashboard")]
 LONG = 20_000
-PAGES = ("Estate", "Clusters", "Machines", "Volumes", "Moves")
+PAGES = ("Estate", "Clusters", "Machines", "Pools", "Volumes", "Moves")
 PHONE = {"width": 390, "height": 844}
 DESKTOP = {"width": 1440, "height": 900}
 expect.set_options(timeout=LONG)
@@ -131,9 +133,26 @@ VOLUMES = (
         size_mib=20480, guest="demo-md0-1", message="Attached to demo-md0-1",
     ),
 )  # fmt: skip
+POOLS = (
+    NodePoolView(
+        cluster="t/demo", name="default", limits="40 vCPU", used="12 vCPU, 48 GiB, 3 nodes",
+        proposal="Delete demo-md0-2: Underutilized", saves=0.25,
+        nodes=(
+            PoolNodeView(
+                name="c1", node="demo-md0-1", type="u1.xlarge", capacity="on-demand", zone="r1-h1",
+                pods=7, why="Made for pods that requested 3.5 vCPU, 6 GiB",
+                stays="Can't replace with a cheaper node",
+            ),
+            PoolNodeView(name="c2", node="demo-md0-2", type="u1.xlarge", pods=1),
+            PoolNodeView(name="c4", state="creating", message="The guest boots and joins"),
+        ),
+    ),
+    NodePoolView(cluster="t/demo", name="spare", ready=False, message="the class is not ready"),
+)  # fmt: skip
 FULL = overview(
-    *THREE, waiting(4, "InsufficientResources", "no room"), storages=STORES, volumes=VOLUMES
-)
+    *THREE, waiting(4, "InsufficientResources", "no room"), storages=STORES, volumes=VOLUMES,
+    node_pools=POOLS,
+)  # fmt: skip
 
 
 def go(page: Page, label: str) -> None:
@@ -217,6 +236,20 @@ def test_all_storages_and_the_volumes_of_guests(page: Page) -> None:
     expect(page.locator(".stores tr", has_text="ceph")).to_contain_text("1, 20 GiB")
 
 
+def test_node_pools_say_why_nodes_exist_and_what_would_be_saved(page: Page) -> None:
+    go(page, "Pools")
+    default = page.locator(".card", has=page.locator("h2", has_text="default"))
+    expect(default).to_contain_text("demo, uses 12 vCPU, 48 GiB, 3 nodes, at most 40 vCPU")
+    expect(default).to_contain_text("Would save 0.250 of its price: Delete demo-md0-2")
+    first = default.locator("tr", has_text="demo-md0-1")
+    expect(first).to_contain_text("Made for pods that requested 3.5 vCPU, 6 GiB")
+    expect(first).to_contain_text("Can't replace with a cheaper node")
+    expect(default.locator("tr", has_text="c4")).to_contain_text("The guest boots and joins")
+    expect(page.locator(".card", has_text="spare")).to_contain_text("Not ready: the class is not ready")
+    first.locator("a").click()
+    expect(page.locator("h1")).to_have_text("demo-md0-1")
+
+
 WIDE = """() => document.documentElement.scrollWidth > innerWidth
     || [...document.querySelectorAll('.main, .main *')].some((e) =>
         ['auto', 'scroll'].includes(getComputedStyle(e).overflowX)
@@ -228,7 +261,7 @@ CELLS = """() => [...document.querySelectorAll('.main td, .main h1, .main h2, .m
 
 def test_a_phone_shows_everything_that_the_desktop_shows(page: Page, served: Served) -> None:
     detail = ("/cluster/t/demo", "/machine/t/demo-md0-1")
-    paths = ["/", "/clusters", "/machines", "/volumes", "/moves", *detail]
+    paths = ["/", "/clusters", "/machines", "/pools", "/volumes", "/moves", *detail]
     page.set_viewport_size(PHONE)  # type: ignore[arg-type]
     for label in PAGES:
         go(page, label)

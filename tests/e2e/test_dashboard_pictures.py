@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.skipif("MOXWELL_PICTURES" not in os.environ, reason="only on request"),
 ]
 LONG = 180_000
-PAGES = ("", "clusters", "cluster/tenant-demo/atlas", "machines", "volumes", "moves")
+PAGES = ("", "clusters", "cluster/tenant-demo/atlas", "machines", "pools", "volumes", "moves")
 BUSY = """
 apiVersion: apps.cozystack.io/v1alpha1
 kind: Kubernetes

@@ -20,7 +20,11 @@ from moxwell.app import defaults as instance_defaults
 from moxwell.app.config_reload import ConfigReload
 from moxwell.app.lab_process import LabConfig, LabProcess
 from moxwell.app.launch_options import LaunchOptions
-from moxwell.app.standalone_controllers import ControllerContext, add_controllers
+from moxwell.app.standalone_controllers import (
+    AddedControllers,
+    ControllerContext,
+    add_controllers,
+)
 from moxwell.app.state_dir import InstanceInfo, StateDir
 from moxwell.atomic_file import write_private
 from moxwell.clock import Clock
@@ -88,7 +92,7 @@ class Instance:
             stack, ControllerContext(state, clock, options, runtime, regions, configs), rules
         )
         change_log = ChangeLog(clock.now())
-        feed = _feed(state, clock, regions, runtime, made.planes, mode=_mode(lab))
+        feed = _feed(state, clock, regions, runtime, made, mode=_mode(lab))
         dashboard = await _serve_dashboard(stack, state, change_log, made.actions())
         if lab is not None:
             await instance_defaults.apply_lab_pools(runtime.kube, regions)
@@ -210,7 +214,7 @@ def _feed(
     clock: Clock,
     regions: Regions,
     runtime: Runtime,
-    planes: HostedControlPlanes,
+    made: AddedControllers,
     *,
     mode: str,
 ) -> DashboardFeed:
@@ -222,8 +226,9 @@ def _feed(
         version=moxwell.__version__,
         program=command_line.path(),
         instance=command_line.instance_of(state.name),
-        pods=planes.pods_by_node,
-        tenant_caches=planes.caches,
+        pods=made.planes.pods_by_node,
+        tenant_caches=made.planes.caches,
+        insights=made.autoscaler.insight,
         durations_file=state.folder / "typical.json",
     )
 

@@ -17,12 +17,16 @@ from moxwell.app.embedded_api import CRDS
 from moxwell.app.tenant_quota import TenantQuota
 from moxwell.clock import Clock
 from moxwell.controllers.karpenter.default_pool import default_objects, node_limit
+from moxwell.controllers.karpenter.disruption.controller import DisruptionInsight
 from moxwell.controllers.karpenter.options import AutoscalerConfig, AutoscalerOptions
-from moxwell.controllers.karpenter.provisioning.controller import Provisioner
 from moxwell.controllers.karpenter.proxmox.catalogue import CatalogueSettings
 from moxwell.controllers.karpenter.proxmox.scope import MachineDefaults
 from moxwell.controllers.karpenter.proxmox.setup import ManagementSide, add_provider
-from moxwell.controllers.karpenter.setup import AutoscalerSettings, add_autoscaler
+from moxwell.controllers.karpenter.setup import (
+    Autoscaler,
+    AutoscalerSettings,
+    add_autoscaler,
+)
 from moxwell.controllers.tenancy.cluster.defaults import Defaults, version_of
 from moxwell.controllers.tenancy.cluster.node_groups import autoscaled_machine_spec
 from moxwell.controllers.tenancy.cluster.see import NAMESPACES, defaults_in
@@ -59,7 +63,7 @@ class TenantAutoscaler:
         self._side, self._clock, self._defaults = side, clock, defaults
         self._config, self._workers = config or AutoscalerConfig(HOSTED), workers
         self._catalogue = catalogue
-        self._provisioners: dict[Key, Provisioner] = {}
+        self._running: dict[Key, Autoscaler] = {}
         caches = side.runtime.manager.caches
         self._apps: Cache[Kubernetes] = caches.of(Kubernetes)
         self._namespaces: Cache[Any] = caches.of(NAMESPACES)
@@ -82,21 +86,26 @@ class TenantAutoscaler:
             decisions=self._workers.of(cluster) if self._workers is not None else None,
             quota=lambda view: self._quota.left(cluster, view),
         )
-        self._provisioners[cluster] = running.provisioner
-        tenant.manager.on_exit(lambda: self._forget(cluster, running.provisioner))
+        self._running[cluster] = running
+        tenant.manager.on_exit(lambda: self._forget(cluster, running))
         tenant.manager.add_loop(INSTALL, lambda: self._install(tenant.kube, cluster), shard="")
 
-    def _forget(self, cluster: Key, provisioner: Provisioner) -> None:
-        if self._provisioners.get(cluster) is provisioner:
-            del self._provisioners[cluster]
+    def _forget(self, cluster: Key, running: Autoscaler) -> None:
+        if self._running.get(cluster) is running:
+            del self._running[cluster]
+
+    def insight(self, cluster: Key) -> DisruptionInsight:
+        """What the autoscaler of a cluster knows about its nodes."""
+        found = self._running.get(cluster)
+        return found.disruption.insight if found is not None else DisruptionInsight()
 
     async def explain(self, query: Mapping[str, Any]) -> Any:
         """The action of the daemon that explains a pod: ``cluster`` and ``pod`` are keys."""
         cluster, pod = _key(query, "cluster"), _key(query, "pod")
-        provisioner = self._provisioners.get(cluster)
-        if provisioner is None:
+        running = self._running.get(cluster)
+        if running is None:
             raise Missing(f"no autoscaler runs for the cluster {cluster}")
-        found = await provisioner.explain(pod)
+        found = await running.provisioner.explain(pod)
         return {"sentence": found.sentence, "details": list(found.details)}
 
     def machine_defaults(self, cluster: Key) -> MachineDefaults:

@@ -22,12 +22,13 @@ from moxwell.api.cozystack import Kubernetes
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.ipam import IPAddress
 from moxwell.clock import Clock
+from moxwell.controllers.karpenter.disruption.controller import DisruptionInsight
 from moxwell.controllers.tenancy.cluster.naming import GROUP_LABEL
 from moxwell.pve.regions import Region, Regions
 from moxwell.runtime.caches import Caches
 from moxwell.runtime.key import Key
 from moxwell.task_group import keep_running
-from moxwell.web import dashboard_volumes, model, stage_durations
+from moxwell.web import dashboard_node_pools, dashboard_volumes, model, stage_durations
 from moxwell.web.change_log import ChangeLog
 from moxwell.web.host_topologies import HostTopologies
 from moxwell.web.views import Views
@@ -36,6 +37,7 @@ MIB = 1 << 20
 INTERVAL_SECONDS, UNREAD_SECONDS = 1.0, 10.0
 MOST_SHARE = 0.1  # of the time
 TenantCaches = Callable[[Key], Caches | None]  # None while a tenant does not run
+Insights = Callable[[Key], DisruptionInsight]  # of the autoscaler of a cluster
 PodCounts = Callable[[Key], dict[str, int]]  # cluster -> node -> pods
 log = structlog.get_logger(__name__)
 
@@ -53,6 +55,7 @@ class DashboardFeed:
         version: str,
         pods: PodCounts,
         tenant_caches: TenantCaches = lambda key: None,
+        insights: Insights = lambda key: DisruptionInsight(),
         durations_file: Path | None = None,
         program: str = "moxwell",
         instance: str = "",
@@ -66,7 +69,7 @@ class DashboardFeed:
         self._groups = caches.of(MachineDeployment)
         self._sets = caches.of(MachineSet)
         self._addresses = caches.of(IPAddress, optional=True)
-        self._pods, self._tenant_caches = pods, tenant_caches
+        self._pods, self._tenant_caches, self._insights = pods, tenant_caches, insights
         self._durations_file = durations_file
         self._unreachable: dict[tuple[str, str], datetime] = {}
         self._program, self._instance = program, instance
@@ -149,6 +152,7 @@ class DashboardFeed:
             machines=self._machine_views(),
             storages=tuple(s for r in regions for s in dashboard_volumes.storages_of(r)),
             volumes=tuple(v for a in self._apps.list() for v in self._volumes(a)),
+            node_pools=tuple(p for a in self._apps.list() for p in self._node_pools(a)),
         )
 
     def _region(self, region: Region) -> model.RegionView:
@@ -223,6 +227,11 @@ class DashboardFeed:
     def _volumes(self, app: Kubernetes) -> tuple[model.VolumeView, ...]:
         key = Key(app.namespace, app.name)
         return dashboard_volumes.volumes_of(key, self._tenant_caches(key))
+
+    def _node_pools(self, app: Kubernetes) -> tuple[model.NodePoolView, ...]:
+        key = Key(app.namespace, app.name)
+        caches, pods = self._tenant_caches(key), self._pods(key)
+        return dashboard_node_pools.node_pools_of(key, caches, self._insights(key), pods)
 
     def _group(self, group: MachineDeployment) -> model.NodeGroupView:
         template = group.spec.template.spec.infrastructure_ref

@@ -190,6 +190,39 @@ class VolumeView:
     since: datetime | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolNodeView:
+    """A node of a node pool: why it was made, and why it stays."""
+
+    name: str  # of the NodeClaim
+    node: str = ""
+    type: str = ""
+    capacity: str = ""  # on-demand, spot or reserved
+    zone: str = ""
+    pods: int = 0
+    why: str = ""
+    stays: str = ""
+    message: str = ""
+    state: State = "ready"
+    created: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePoolView:
+    """A node pool of a cluster; ``proposal`` is what the autoscaler is about to save."""
+
+    cluster: str
+    name: str
+    ready: bool = True
+    message: str = ""
+    weight: int = 1
+    limits: str = ""
+    used: str = ""
+    nodes: tuple[PoolNodeView, ...] = ()
+    proposal: str = ""
+    saves: float = 0.0
+
+
 @dataclass(frozen=True, kw_only=True)
 class InfrastructureOverview:
     """Everything at one moment."""
@@ -206,6 +239,7 @@ class InfrastructureOverview:
     machines: tuple[MachineView, ...] = ()
     volumes: tuple[VolumeView, ...] = ()
     storages: tuple[StorageView, ...] = ()
+    node_pools: tuple[NodePoolView, ...] = ()
     checks: tuple[tuple[str, bool], ...] = ()
     cpu_limit: float = 2.0  # allowed CPU overcommit
     tasks: Mapping[str, float] = field(default_factory=dict)  # region/vmid -> progress 0..1

@@ -13,6 +13,7 @@ from moxwell.web.history import EventHistory
 from moxwell.web.hosts_view import Layouts, host_records, region_records
 from moxwell.web.machines_view import machine_records, move_records
 from moxwell.web.model import InfrastructureOverview, MachineView
+from moxwell.web.node_pools_view import node_pool_records
 from moxwell.web.phrasing import MachineText, describe, unknown
 from moxwell.web.problems_view import problem_records
 from moxwell.web.volumes_view import storage_records, volume_records
@@ -43,6 +44,7 @@ class Views:
         records.update(problem_records(overview, texts, self.history.since))
         records.update(volume_records(overview))
         records.update(storage_records(overview))
+        records.update(node_pool_records(overview))
         records.update(self._events())
         return records
 

@@ -14,7 +14,10 @@ from moxwell.controllers.karpenter.buffer_store import BufferStore
 from moxwell.controllers.karpenter.capacity_buffer import controller as capacity_buffer
 from moxwell.controllers.karpenter.claim.setup import ClaimSettings, add_claims
 from moxwell.controllers.karpenter.decisions import DecisionRunner, ThreadDecisions
-from moxwell.controllers.karpenter.disruption.controller import DisruptionSettings
+from moxwell.controllers.karpenter.disruption.controller import (
+    DisruptionLoop,
+    DisruptionSettings,
+)
 from moxwell.controllers.karpenter.disruption.setup import add_disruption
 from moxwell.controllers.karpenter.node_metrics import NodeMetrics
 from moxwell.controllers.karpenter.node_overlay import controller as node_overlay
@@ -78,6 +81,7 @@ class Autoscaler:
 
     state: ClusterState
     provisioner: Provisioner
+    disruption: DisruptionLoop
 
 
 def add_autoscaler(
@@ -118,8 +122,8 @@ def add_autoscaler(
     if buffers is not None:
         _add_buffers(runtime, buffers, provisioner)
     claims = add_claims(runtime, clock, provider, given.claims)
-    add_disruption(runtime, clock, state, claims, metrics, given.disruption, where)
-    return Autoscaler(state, provisioner)
+    loop = add_disruption(runtime, clock, state, claims, metrics, given.disruption, where)
+    return Autoscaler(state, provisioner, loop)
 
 
 def _add_metrics(cluster: ScaledCluster, clock: Clock, registry: CollectorRegistry) -> None:

@@ -5,7 +5,7 @@ It is no reconciler of one kind, because one decision concerns all nodes at once
 the commands in progress and then decides about the other nodes, within what budgets leave.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -78,6 +78,15 @@ class ProposedDisruption:
     since: float
 
 
+@dataclass(frozen=True, slots=True)
+class DisruptionInsight:
+    """What the loop knows about the nodes, for people: why they stay, and what would be saved."""
+
+    kept: Mapping[str, str] = field(default_factory=dict)  # node claim -> why it stays
+    proposal: str = ""  # the command that is checked again before it is carried out
+    saves: float = 0.0  # what the command saves, in prices of instance types
+
+
 class DisruptionLoop:
     """Decides about disruption and carries commands out."""
 
@@ -102,6 +111,17 @@ class DisruptionLoop:
         self._proposed: ProposedDisruption | None = None
         self._started: dict[str, CommandRecord] = {}  # by node claim, until the cache shows it
         self._undone: dict[str, float] = {}  # by node claim, when
+
+    @property
+    def insight(self) -> DisruptionInsight:
+        """What the last decisions found out."""
+        if self._proposed is None:
+            return DisruptionInsight(self._reports.kept)
+        found = self._proposed.decided
+        command = found.commands[0]
+        names = ", ".join(candidate.name for candidate in command.candidates)
+        text = f"{command.decision} {names}: {found.method.reason}"
+        return DisruptionInsight(self._reports.kept, text, command.savings)
 
     async def run(self) -> None:
         """Decide and carry out until cancelled."""

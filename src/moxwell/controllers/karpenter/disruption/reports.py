@@ -31,10 +31,20 @@ class DisruptionReports:
         self._recorder, self._metrics = recorder, metrics
         self._blocked: dict[str, str] = {}
         self._unconsolidatable: dict[str, str] = {}
+        self._claims: dict[str, str] = {}  # node of the last view -> its node claim
+
+    @property
+    def kept(self) -> dict[str, str]:
+        """Why node claims, by name, are not disrupted, as far as the last decisions found out."""
+        blocked = {k.removeprefix("node/"): t for k, t in self._blocked.items() if k[:5] == "node/"}
+        every = {**self._unconsolidatable, **blocked}
+        return {self._claims[node]: text for node, text in every.items() if node in self._claims}
 
     def observed(self, view: DisruptionView) -> None:
         """Events of what newly blocks disruption, and the gauges."""
         snapshot = view.snapshot
+        found = {n.name: view.claim(n.name) for n in snapshot.nodes}
+        self._claims = {name: claim.name for name, claim in found.items() if claim is not None}
         allowed = {
             (pool, str(reason)): nodes
             for reason in DisruptionReason

@@ -20,6 +20,7 @@ const SHAPES = {
   clusters: () => [h("circle", { cx: 8, cy: 4, r: 2, ...line }), h("circle", { cx: 4, cy: 11.5, r: 2, ...line }), h("circle", { cx: 12, cy: 11.5, r: 2, ...line })],
   machines: () => [h("rect", { x: 2, y: 2.5, width: 12, height: 4.5, rx: 1, ...line }), h("rect", { x: 2, y: 9, width: 12, height: 4.5, rx: 1, ...line }), p("M4.6 4.8h.1M4.6 11.3h.1")],
   volumes: () => [p("M3 4.2c0-1 2.2-1.7 5-1.7s5 .7 5 1.7v7.6c0 1-2.2 1.7-5 1.7s-5-.7-5-1.7z"), p("M3 4.4c0 1 2.2 1.7 5 1.7s5-.7 5-1.7M3 8c0 1 2.2 1.7 5 1.7S13 9 13 8")],
+  pools: () => [h("rect", { x: 2, y: 8.5, width: 3.4, height: 5, rx: .8, ...line }), h("rect", { x: 6.3, y: 5.5, width: 3.4, height: 8, rx: .8, ...line }), h("rect", { x: 10.6, y: 2.5, width: 3.4, height: 11, rx: .8, ...line })],
   back: () => p("M10 3L5 8l5 5"),
   on: () => p("M6 3l5 5-5 5"),
   moves: () => p("M2 4h12M2 8h7M2 12h9"),

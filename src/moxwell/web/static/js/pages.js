@@ -5,12 +5,14 @@ import { clusters, cluster } from "./clusters.js";
 import { estate } from "./estate.js";
 import { machine, machines } from "./machines.js";
 import { moves } from "./moves.js";
+import { nodePools } from "./node_pools.js";
 import { volumes } from "./volumes.js";
 
 export const PAGES = [
   { name: "", label: "Estate", icon: "estate", key: "e", draw: estate },
   { name: "clusters", label: "Clusters", icon: "clusters", key: "c", counts: "cluster", draw: clusters, within: { cluster } },
   { name: "machines", label: "Machines", icon: "machines", key: "m", counts: "machine", draw: machines, within: { machine } },
+  { name: "pools", label: "Pools", icon: "pools", key: "p", counts: "pool", draw: nodePools },
   { name: "volumes", label: "Volumes", icon: "volumes", key: "v", counts: "volume", draw: volumes },
   { name: "moves", label: "Moves", icon: "moves", key: "o", draw: moves },
 ];
