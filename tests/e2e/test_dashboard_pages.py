@@ -245,7 +245,9 @@ def test_node_pools_say_why_nodes_exist_and_what_would_be_saved(page: Page) -> N
     expect(first).to_contain_text("Made for pods that requested 3.5 vCPU, 6 GiB")
     expect(first).to_contain_text("Can't replace with a cheaper node")
     expect(default.locator("tr", has_text="c4")).to_contain_text("The guest boots and joins")
-    expect(page.locator(".card", has_text="spare")).to_contain_text("Not ready: the class is not ready")
+    expect(page.locator(".card", has_text="spare")).to_contain_text(
+        "Not ready: the class is not ready"
+    )
     first.locator("a").click()
     expect(page.locator("h1")).to_have_text("demo-md0-1")
 

@@ -5,6 +5,7 @@ import shlex
 import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
@@ -77,6 +78,7 @@ def request(pool: str = "") -> AccessRequest:
 
 
 TENANTS = (*chosen_features(None), "tenants")
+ALL_FEATURES = tuple(dict.fromkeys(need.feature for need in preflight.NEEDS))
 
 
 @pytest.mark.parametrize("version", ["8.4.21", "9.2.11"])
@@ -142,27 +144,47 @@ class KillAfter(Effects):
         return await super().send(write, transmit)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("version", ["8.4.21", "9.2.11"])
 async def test_it_can_be_killed_after_every_write(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
-    path = tmp_path / "moxwell.yaml"
-    async with proxmox(tmp_path, "9.2.11") as (simulator, login):
-        for writes in range(40):
-            with monkeypatch.context() as patched:
-                patched.setattr(
-                    "moxwell.onboarding.connect.Effects", lambda _, w=writes: KillAfter(w)
-                )
-                try:
-                    await connect(login, request(), path, SystemClock(), lambda _: None)
-                    break
-                except Killed:
-                    assert not path.exists()
-        (region,) = pve_config.load(path)
-        regions = Regions([region], SystemClock())
-        assert "VM.Clone" in (await regions["r1"].reader.access.permissions())["/vms"]
-        await regions.close()
-        user = simulator.engine.runtimes["r1"].region.access.users["moxwell@pve"]
-        assert list(user.tokens) == ["moxwell"]
+    """With all features and a pool; after each number of writes a second run completes it."""
+    asked = replace(request("kubernetes"), features=ALL_FEATURES)
+    path, writes, killed = tmp_path / "moxwell.yaml", 0, True
+    async with proxmox(tmp_path, version) as (simulator, login):
+        region = simulator.engine.runtimes["r1"].region
+        before = deepcopy((region.access, region.pools))
+        while killed:
+            region.access, region.pools = deepcopy(before)
+            path.unlink(missing_ok=True)
+            killed = await killed_after(writes, login, asked, path, monkeypatch)
+            assert path.exists() != killed
+            await connect(login, asked, path, SystemClock(), lambda _: None)
+            (config,) = pve_config.load(path)
+            regions = Regions([config], SystemClock())
+            granted = await regions["r1"].reader.access.permissions()
+            await regions.close()
+            assert "VM.Clone" in granted["/pool/kubernetes"]
+            assert list(region.access.users["moxwell@pve"].tokens) == ["moxwell"]
+            writes += 1
+    assert writes > 2 * len(wanted_roles(replace(asked, major=int(version[0]))))
+
+
+async def killed_after(
+    writes: int,
+    login: AdminLogin,
+    asked: AccessRequest,
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> bool:
+    """Connect and end after so many writes; False if it was done by then."""
+    with monkeypatch.context() as patched:
+        patched.setattr("moxwell.onboarding.connect.Effects", lambda _: KillAfter(writes))
+        try:
+            await connect(login, asked, path, SystemClock(), lambda _: None)
+        except Killed:
+            return True
+    return False
 
 
 async def test_a_wrong_password_and_a_wrong_certificate_leave_nothing(tmp_path: Path) -> None:
@@ -284,8 +306,7 @@ async def test_the_printed_lines_of_all_features_work(
     tmp_path: Path, version: str, pool: str
 ) -> None:
     """An administrator who types them gets what ``init`` makes: nothing is left to change."""
-    features = tuple(dict.fromkeys(need.feature for need in preflight.NEEDS))
-    asked = AccessRequest(int(version[0]), "moxwell@pve", "moxwell", features, pool)
+    asked = AccessRequest(int(version[0]), "moxwell@pve", "moxwell", ALL_FEATURES, pool)
     async with proxmox(tmp_path, version) as (_, login):
         transport = PveHttpTransport(login.config(), SystemClock())
         for line in commands(asked):
