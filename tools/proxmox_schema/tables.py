@@ -135,10 +135,11 @@ def client_requests() -> dict[tuple[str, str], set[str]]:
 def _endpoint_classes() -> Iterator[type]:
     for module in pkgutil.iter_modules(endpoints.__path__):
         loaded = import_module(f"{endpoints.__name__}.{module.name}")
-        for _, kind in inspect.getmembers(loaded, inspect.isclass):
-            own = kind.__module__ == loaded.__name__
-            concrete = not kind.__name__.startswith("Any") and kind.__name__.endswith("Writer")
-            if own and issubclass(kind, ReadEndpoints) and concrete:
+        kinds = [k for _, k in inspect.getmembers(loaded, inspect.isclass)]
+        own = [k for k in kinds if k.__module__ == loaded.__name__ and issubclass(k, ReadEndpoints)]
+        for kind in own:
+            extended = any(issubclass(other, kind) and other is not kind for other in own)
+            if not extended and not kind.__name__.startswith("Any"):
                 yield kind
 
 

@@ -21,7 +21,7 @@ from moxwell.pve.endpoints.cluster import (
 )
 from moxwell.pve.endpoints.firewall import FirewallReader, FirewallWriter
 from moxwell.pve.endpoints.ha import HaReader, HaWriter
-from moxwell.pve.endpoints.lxc import LxcReader, LxcWriter
+from moxwell.pve.endpoints.lxc import LxcReader
 from moxwell.pve.endpoints.nodes import NodesReader, NodesWriter, TasksReader, TasksWriter
 from moxwell.pve.endpoints.qemu import QemuReader, QemuWriter
 from moxwell.pve.endpoints.sdn import SdnReader, SdnWriter
@@ -133,10 +133,6 @@ class PveWriter(PveReader):
     @cached_property
     def qemu(self) -> QemuWriter:
         return QemuWriter(self._caller)
-
-    @cached_property
-    def lxc(self) -> LxcWriter:
-        return LxcWriter(self._caller)
 
     @cached_property
     def agent(self) -> AgentWriter:

@@ -115,9 +115,6 @@ class AccessWriter(WriteEndpoints, AccessReader):
         }  # fmt: skip
         await self._caller.write("POST", "/access/users", params)
 
-    async def delete_user(self, userid: str) -> None:
-        await self._caller.write("DELETE", path("access", "users", userid))
-
     async def create_token(
         self,
         userid: str,
@@ -147,9 +144,6 @@ class AccessWriter(WriteEndpoints, AccessReader):
     ) -> None:
         params: Params = {"privs": ",".join(privileges), "append": append}
         await self._caller.write("PUT", path("access", "roles", roleid), params)
-
-    async def delete_role(self, roleid: str) -> None:
-        await self._caller.write("DELETE", path("access", "roles", roleid))
 
     async def set_acl(
         self,

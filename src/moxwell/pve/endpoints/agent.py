@@ -6,7 +6,7 @@ and each request to an agent that is not running takes the server three seconds.
 """
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from msgspec import Struct, field
 
@@ -30,15 +30,6 @@ class AgentInterface(Struct, frozen=True, kw_only=True):
     addresses: tuple[AgentAddress, ...] = field(name="ip-addresses", default=())
 
 
-class OsInfo(Struct, frozen=True, kw_only=True):
-    id: str = ""
-    name: str = ""
-    pretty_name: str = field(name="pretty-name", default="")
-    version_id: str = field(name="version-id", default="")
-    kernel_release: str = field(name="kernel-release", default="")
-    machine: str = ""
-
-
 class CommandStatus(Struct, frozen=True, kw_only=True):
     """State of a command; ``code`` is set once it has exited by itself."""
 
@@ -56,10 +47,6 @@ class FileContent(Struct, frozen=True, kw_only=True):
 
 class _Interfaces(Struct):
     result: tuple[AgentInterface, ...]
-
-
-class _Os(Struct):
-    result: OsInfo
 
 
 class _HostName(Struct, rename={"host_name": "host-name"}):
@@ -85,16 +72,9 @@ class AgentReader(ReadEndpoints):
         where = _path(host, vmid, "network-get-interfaces")
         return (await self._caller.read(_Interfaces, where)).result
 
-    async def osinfo(self, host: str, vmid: int) -> OsInfo:
-        return (await self._caller.read(_Os, _path(host, vmid, "get-osinfo"))).result
-
     async def hostname(self, host: str, vmid: int) -> str:
         answer = await self._caller.read(_Name, _path(host, vmid, "get-host-name"))
         return answer.result.host_name
-
-    async def fsinfo(self, host: str, vmid: int) -> tuple[dict[str, Any], ...]:
-        where = _path(host, vmid, "get-fsinfo")
-        return tuple((await self._caller.read(dict[str, Any], where)).get("result", ()))
 
     async def exit(self, host: str, vmid: int, pid: int) -> CommandStatus:
         """Return the state of a command; after its exit it can be read once."""
@@ -121,22 +101,6 @@ class AgentWriter(WriteEndpoints, AgentReader):
         params: Params = {"command": tuple(command), "input-data": input_data}
         where = _path(host, vmid, "exec")
         return (await self._caller.write_for(_Pid, "POST", where, params)).pid
-
-    async def write_file(
-        self, host: str, vmid: int, file: str, content: str, *, encode: bool | None = None
-    ) -> None:
-        """Write a small file (60 KiB at most)."""
-        params: Params = {"file": file, "content": content, "encode": encode}
-        await self._caller.write("POST", _path(host, vmid, "file-write"), params)
-
-    async def fstrim(self, host: str, vmid: int) -> None:
-        await self._caller.write("POST", _path(host, vmid, "fstrim"))
-
-    async def freeze(self, host: str, vmid: int) -> None:
-        await self._caller.write("POST", _path(host, vmid, "fsfreeze-freeze"))
-
-    async def thaw(self, host: str, vmid: int) -> None:
-        await self._caller.write("POST", _path(host, vmid, "fsfreeze-thaw"))
 
     async def shutdown(self, host: str, vmid: int) -> None:
         await self._caller.write("POST", _path(host, vmid, "shutdown"))

@@ -5,10 +5,10 @@ Endpoints of the cluster: version, resources, status, VMIDs, recent tasks, optio
 VMID shows the name of its predecessor for a while. The inventory corrects that.
 """
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from moxwell.pve.caller import ReadEndpoints, WriteEndpoints
-from moxwell.pve.values import Number, Params, Upid, path
+from moxwell.pve.values import Number, Params, path
 
 
 class PveVersion(Struct, frozen=True):
@@ -149,21 +149,6 @@ class ReplicationJob(Struct, frozen=True, kw_only=True):
     source: str = ""
 
 
-class ReplicationStatus(Struct, frozen=True, kw_only=True):
-    """State of a replication job on its host."""
-
-    id: str
-    guest: int = 0
-    target: str = ""
-    error: str = ""
-    fail_count: int = 0
-    last_sync: int = 0
-    last_try: int = 0
-    next_sync: int = 0
-    duration: Number = 0.0
-    remove_job: str = field(default="")
-
-
 class ReplicationReader(ReadEndpoints):
     """GET requests below ``/cluster/replication`` and ``/nodes/{node}/replication``."""
 
@@ -172,12 +157,6 @@ class ReplicationReader(ReadEndpoints):
 
     async def get(self, job: str) -> ReplicationJob:
         return await self._caller.read(ReplicationJob, path("cluster", "replication", job))
-
-    async def on_host(
-        self, host: str, *, guest: int | None = None
-    ) -> tuple[ReplicationStatus, ...]:
-        where = path("nodes", host, "replication")
-        return await self._caller.read(tuple[ReplicationStatus, ...], where, {"guest": guest})
 
 
 class ReplicationWriter(WriteEndpoints, ReplicationReader):
@@ -218,8 +197,3 @@ class ReplicationWriter(WriteEndpoints, ReplicationReader):
     ) -> None:
         params: Params = {"keep": keep, "force": force}
         await self._caller.write("DELETE", path("cluster", "replication", job), params)
-
-    async def run_now(self, host: str, job: str) -> Upid | None:
-        return await self._caller.maybe_start_task(
-            "POST", path("nodes", host, "replication", job, "schedule_now")
-        )

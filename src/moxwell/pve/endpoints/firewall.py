@@ -52,22 +52,8 @@ class SecurityGroup(Struct, frozen=True, kw_only=True):
     digest: str = ""
 
 
-class IpSet(Struct, frozen=True, kw_only=True):
-    name: str
-    comment: str = ""
-
-
-class IpSetEntry(Struct, frozen=True, kw_only=True):
-    cidr: str
-    comment: str = ""
-    nomatch: bool = False
-
-
 class FirewallReader(ReadEndpoints):
     """GET requests below ``/cluster/firewall`` and ``/nodes/{node}/qemu|lxc/{vmid}/firewall``."""
-
-    async def cluster_options(self) -> dict[str, Any]:
-        return await self._caller.read(dict[str, Any], "/cluster/firewall/options")
 
     async def groups(self) -> tuple[SecurityGroup, ...]:
         return await self._caller.read(tuple[SecurityGroup, ...], "/cluster/firewall/groups")
@@ -82,16 +68,6 @@ class FirewallReader(ReadEndpoints):
     async def rules(self, host: str, vmid: int, *, kind: Kind = "qemu") -> tuple[FirewallRule, ...]:
         return await self._caller.read(
             tuple[FirewallRule, ...], _guest_path(host, kind, vmid, "rules")
-        )
-
-    async def ipsets(self, host: str, vmid: int, *, kind: Kind = "qemu") -> tuple[IpSet, ...]:
-        return await self._caller.read(tuple[IpSet, ...], _guest_path(host, kind, vmid, "ipset"))
-
-    async def ipset(
-        self, host: str, vmid: int, name: str, *, kind: Kind = "qemu"
-    ) -> tuple[IpSetEntry, ...]:
-        return await self._caller.read(
-            tuple[IpSetEntry, ...], _guest_path(host, kind, vmid, "ipset", name)
         )
 
 
@@ -129,26 +105,6 @@ class FirewallWriter(WriteEndpoints, FirewallReader):
         await self._caller.write(
             "DELETE", _guest_path(host, kind, vmid, "rules", str(pos)), {"digest": digest}
         )
-
-    async def create_ipset(
-        self, host: str, vmid: int, name: str, *, comment: str | None = None, kind: Kind = "qemu"
-    ) -> None:
-        params: Params = {"name": name, "comment": comment}
-        await self._caller.write("POST", _guest_path(host, kind, vmid, "ipset"), params)
-
-    async def add_to_ipset(
-        self,
-        host: str,
-        vmid: int,
-        name: str,
-        cidr: str,
-        *,
-        comment: str | None = None,
-        nomatch: bool | None = None,
-        kind: Kind = "qemu",
-    ) -> None:
-        params: Params = {"cidr": cidr, "comment": comment, "nomatch": nomatch}
-        await self._caller.write("POST", _guest_path(host, kind, vmid, "ipset", name), params)
 
 
 def _guest_path(host: str, kind: Kind, vmid: int, *more: str) -> str:

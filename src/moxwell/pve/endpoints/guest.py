@@ -125,15 +125,6 @@ class AnyGuestWriter(WriteEndpoints, AnyGuestReader):
             "POST", self._at(host, vmid, "status", "shutdown"), params
         )
 
-    async def reboot(self, host: str, vmid: int, *, timeout_seconds: int | None = None) -> Upid:
-        params: Params = {"timeout": timeout_seconds}
-        return await self._caller.start_task(
-            "POST", self._at(host, vmid, "status", "reboot"), params
-        )
-
-    async def resume(self, host: str, vmid: int) -> Upid:
-        return await self._caller.start_task("POST", self._at(host, vmid, "status", "resume"))
-
 
 def merged(
     changes: Mapping[str, Value],

@@ -187,12 +187,6 @@ class HaWriter(WriteEndpoints, HaReader):
             "POST", path("cluster", "ha", "resources", sid, "migrate"), {"node": host}
         )
 
-    async def relocate(self, sid: str, host: str) -> None:
-        """Ask HA to stop a resource and start it elsewhere."""
-        await self._caller.write(
-            "POST", path("cluster", "ha", "resources", sid, "relocate"), {"node": host}
-        )
-
     async def create_group(
         self,
         group: str,

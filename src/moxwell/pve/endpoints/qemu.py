@@ -9,20 +9,8 @@ change (see ``pending``).
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct
-
-from moxwell.pve.endpoints.guest import AnyGuestReader, AnyGuestWriter, PendingRow, merged
+from moxwell.pve.endpoints.guest import AnyGuestReader, AnyGuestWriter, merged
 from moxwell.pve.values import Params, Upid, Value, path
-
-
-class MigrateCheck(Struct, frozen=True, kw_only=True):
-    """Hosts that a guest can migrate to."""
-
-    running: bool = False
-    allowed_nodes: tuple[str, ...] = ()
-    not_allowed_nodes: dict[str, Any] = {}
-    local_disks: tuple[dict[str, Any], ...] = ()
-    local_resources: tuple[Any, ...] = ()
 
 
 class QemuReader(AnyGuestReader):
@@ -36,22 +24,6 @@ class QemuReader(AnyGuestReader):
         """Report whether ``clone``, ``copy`` or ``snapshot`` is possible, and on which hosts."""
         params: Params = {"feature": feature, "snapname": snapname}
         return await self._caller.read(dict[str, Any], self._at(host, vmid, "feature"), params)
-
-    async def migrate_check(
-        self, host: str, vmid: int, *, target: str | None = None
-    ) -> MigrateCheck:
-        return await self._caller.read(
-            MigrateCheck, self._at(host, vmid, "migrate"), {"target": target}
-        )
-
-    async def cloudinit(self, host: str, vmid: int) -> tuple[PendingRow, ...]:
-        return await self._caller.read(tuple[PendingRow, ...], self._at(host, vmid, "cloudinit"))
-
-    async def cloudinit_dump(self, host: str, vmid: int, kind: str) -> str:
-        """Return the cloud-init data of type ``user``, ``network`` or ``meta``."""
-        return await self._caller.read(
-            str, self._at(host, vmid, "cloudinit", "dump"), {"type": kind}
-        )
 
 
 class QemuWriter(AnyGuestWriter, QemuReader):
@@ -135,28 +107,6 @@ class QemuWriter(AnyGuestWriter, QemuReader):
         params |= {"force": force, "background_delay": background_delay}
         return await self._caller.maybe_start_task("POST", self._at(host, vmid, "config"), params)
 
-    async def move_disk(
-        self,
-        host: str,
-        vmid: int,
-        disk: str,
-        *,
-        storage: str | None = None,
-        format: str | None = None,
-        delete: bool | None = None,
-        digest: str | None = None,
-        target_vmid: int | None = None,
-        target_disk: str | None = None,
-        bwlimit_kib: int | None = None,
-    ) -> Upid:
-        """Move a disk to another storage, or to another guest."""
-        params: Params = {
-            "disk": disk, "storage": storage, "format": format, "delete": delete,
-            "digest": digest, "target-vmid": target_vmid, "target-disk": target_disk,
-            "bwlimit": bwlimit_kib,
-        }  # fmt: skip
-        return await self._caller.start_task("POST", self._at(host, vmid, "move_disk"), params)
-
     async def unlink(
         self, host: str, vmid: int, slots: Sequence[str], *, force: bool | None = None
     ) -> None:
@@ -206,16 +156,3 @@ class QemuWriter(AnyGuestWriter, QemuReader):
 
     async def reset(self, host: str, vmid: int) -> Upid:
         return await self._caller.start_task("POST", self._at(host, vmid, "status", "reset"))
-
-    async def suspend(
-        self,
-        host: str,
-        vmid: int,
-        *,
-        todisk: bool | None = None,
-        statestorage: str | None = None,
-    ) -> Upid:
-        params: Params = {"todisk": todisk, "statestorage": statestorage}
-        return await self._caller.start_task(
-            "POST", self._at(host, vmid, "status", "suspend"), params
-        )

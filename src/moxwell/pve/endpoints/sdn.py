@@ -53,11 +53,6 @@ class SdnController(Struct, frozen=True, kw_only=True):
     state: str = ""
 
 
-class SdnIpam(Struct, frozen=True, kw_only=True):
-    ipam: str
-    type: str = ""
-
-
 class IpamEntry(Struct, frozen=True, kw_only=True):
     """An address in an IPAM."""
 
@@ -102,9 +97,6 @@ class SdnReader(ReadEndpoints):
             tuple[SdnController, ...], "/cluster/sdn/controllers", params
         )
 
-    async def ipams(self) -> tuple[SdnIpam, ...]:
-        return await self._caller.read(tuple[SdnIpam, ...], "/cluster/sdn/ipams")
-
     async def leases(self, ipam: str) -> tuple[IpamEntry, ...]:
         where = path("cluster", "sdn", "ipams", ipam, "status")
         return await self._caller.read(tuple[IpamEntry, ...], where)
@@ -116,9 +108,6 @@ class SdnWriter(WriteEndpoints, SdnReader):
     async def create_zone(self, zone: str, type: str, options: Mapping[str, Value]) -> None:
         form = {"zone": zone, "type": type, **options}
         await self._caller.write("POST", "/cluster/sdn/zones", form)
-
-    async def delete_zone(self, zone: str) -> None:
-        await self._caller.write("DELETE", path("cluster", "sdn", "zones", zone))
 
     async def create_vnet(
         self,
@@ -190,12 +179,6 @@ class SdnWriter(WriteEndpoints, SdnReader):
     async def reserve(self, vnet: str, *, zone: str, ip: str, mac: str) -> None:
         params: Params = {"zone": zone, "ip": ip, "mac": mac}
         await self._caller.write("POST", path("cluster", "sdn", "vnets", vnet, "ips"), params)
-
-    async def update_reservation(
-        self, vnet: str, *, zone: str, ip: str, mac: str, vmid: int | None = None
-    ) -> None:
-        params: Params = {"zone": zone, "ip": ip, "mac": mac, "vmid": vmid}
-        await self._caller.write("PUT", path("cluster", "sdn", "vnets", vnet, "ips"), params)
 
     async def release(self, vnet: str, *, zone: str, ip: str, mac: str) -> None:
         params: Params = {"zone": zone, "ip": ip, "mac": mac}

@@ -66,12 +66,6 @@ class SnapshotsWriter(WriteEndpoints, SnapshotsReader):
         where = path("nodes", host, kind, vmid, "snapshot", name, "config")
         await self._caller.write("PUT", where, {"description": description})
 
-    async def rollback(
-        self, host: str, vmid: int, name: str, *, start: bool | None = None, kind: Kind = "qemu"
-    ) -> Upid:
-        where = path("nodes", host, kind, vmid, "snapshot", name, "rollback")
-        return await self._caller.start_task("POST", where, {"start": start})
-
     async def delete(
         self, host: str, vmid: int, name: str, *, force: bool | None = None, kind: Kind = "qemu"
     ) -> Upid:

@@ -74,9 +74,6 @@ class StorageReader(ReadEndpoints):
     async def definitions(self, *, type: str | None = None) -> tuple[StorageDefinition, ...]:
         return await self._caller.read(tuple[StorageDefinition, ...], "/storage", {"type": type})
 
-    async def definition(self, storage: str) -> StorageDefinition:
-        return await self._caller.read(StorageDefinition, path("storage", storage))
-
     async def status(self, host: str, storage: str) -> HostStorageStatus:
         return await self._caller.read(
             HostStorageStatus, path("nodes", host, "storage", storage, "status")
@@ -119,19 +116,6 @@ class StorageWriter(WriteEndpoints, StorageReader):
         """Copy a volume (root@pam only)."""
         params: Params = {"target": target, "target_node": target_host}
         return await self._caller.start_task("POST", _volume(host, storage, volid), params)
-
-    async def annotate(
-        self,
-        host: str,
-        storage: str,
-        volid: str,
-        *,
-        notes: str | None = None,
-        protected: bool | None = None,
-    ) -> None:
-        """Set notes and protection of a backup."""
-        params: Params = {"notes": notes, "protected": protected}
-        await self._caller.write("PUT", _volume(host, storage, volid), params)
 
     async def delete(
         self, host: str, storage: str, volid: str, *, delay_seconds: int | None = None
