@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # loaded when something is printed with it
     from rich.status import Status
     from rich.table import Table
 
-WIDE = 2000
+WIDE, LONGEST_NAME = 2000, 24  # columns of a pipe; characters of a cell that is never wrapped
 
 
 class Output(StrEnum):
@@ -37,10 +37,10 @@ def show(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], output: Outp
     if output is Output.TABLE:
         from rich.console import Console
 
-        console = Console(soft_wrap=True)
-        if not console.is_terminal:  # a pipe gets every character
+        console = Console()
+        if not console.is_terminal:  # a pipe gets each row in one line
             console = Console(soft_wrap=True, width=WIDE)
-        console.print(_table(rows, columns))
+        console.print(table(rows, columns))
     else:
         show_value([dict(row) for row in rows], output)
 
@@ -57,18 +57,20 @@ def show_value(value: Any, output: Output) -> None:
     print(yaml.safe_dump(value, sort_keys=False, allow_unicode=True), end="")
 
 
-def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> "Table":
+def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> "Table":
+    """A table whose names stay on one line; sentences are wrapped where the terminal is narrow."""
     from rich.table import Table
     from rich.text import Text
 
     local = program.current()
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column.upper(), no_wrap=True)
-    for row in rows:
-        cells = (local.localize(_cell(row.get(column))) for column in columns)
-        table.add_row(*map(Text, cells))
-    return table
+    cells = [[local.localize(_cell(row.get(column))) for column in columns] for row in rows]
+    made = Table(box=None, pad_edge=False, header_style="bold")
+    for number, column in enumerate(columns):
+        longest = max((len(line[number]) for line in cells), default=0)
+        made.add_column(column.upper(), no_wrap=longest <= LONGEST_NAME, overflow="fold")
+    for line in cells:
+        made.add_row(*map(Text, line))
+    return made
 
 
 def _cell(value: Any) -> str:

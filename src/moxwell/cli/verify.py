@@ -13,7 +13,7 @@ import typer
 from moxwell.cli import direct_access
 from moxwell.cli.connect import DEFAULT_NAME, Format, Name
 from moxwell.cli.explain import ask
-from moxwell.cli.output import Output, show, show_value
+from moxwell.cli.output import Output, count, show, show_value
 
 Row = dict[str, Any]
 SIGNS = {"ok": "✓", "remark": "·", "unknown": "?", "wrong": "✗"}
@@ -62,15 +62,11 @@ def _print(rows: list[Row], report: Row) -> None:
     if table:
         show(table, columns, Output.TABLE)
     counts = report["counts"]
-    remarks = _counted(counts["remark"], "remark")
+    remarks = count(counts["remark"], "remark")
     if report["exitCode"] == 0:
-        checks = _counted(counts["ok"], "check")
+        checks = count(counts["ok"], "check")
         typer.echo(f"\nKubernetes and Proxmox agree: {checks}, {remarks}")
         return
-    wrong = _counted(counts["wrong"], "disagreement")
+    wrong = count(counts["wrong"], "disagreement")
     text = f"{wrong}, {counts['unknown']} without an answer, {remarks}; nothing was changed"
     typer.echo(f"\n{text}")
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

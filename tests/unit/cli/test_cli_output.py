@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from moxwell.cli.output import Output, Progress, show
+from moxwell.cli.output import WIDE, Output, Progress, show, table
 
 SENTENCES = {
     "an address of IPv6": "https://[fd00::1]:6443",
@@ -32,3 +32,28 @@ def test_progress_says_every_letter(sentence: str, terminal: bool) -> None:
     said = out.getvalue().split("\n")
     assert f"✓ done: {sentence}" in "".join(said)
     assert terminal or sentence in said
+
+
+def printed(width: int) -> list[str]:
+    """The lines of a table with a name and two sentences."""
+    row = {
+        "name": "demo-md0-0a98b1c421-m2xx",
+        "what": "the guest is connected to its control plane at 127.0.0.1:23385",
+        "what to do": "allow TCP port 6443 from the network of the guests",
+    }
+    out = io.StringIO()
+    Console(width=width, file=out).print(table([row], tuple(row)))
+    return out.getvalue().splitlines()
+
+
+def test_a_table_fits_a_narrow_terminal_and_loses_nothing() -> None:
+    lines = printed(80)
+    assert max(map(len, lines)) <= 80
+    assert lines[1].startswith("demo-md0-0a98b1c421-m2xx ")
+    words = {word for line in lines[1:] for word in line.split()}
+    assert {"connected", "127.0.0.1:23385", "6443", "guests"} <= words
+    assert not any("…" in line for line in lines)
+
+
+def test_a_table_for_a_pipe_has_one_line_for_each_row() -> None:
+    assert len(printed(WIDE)) == 2
