@@ -10,7 +10,8 @@ export function open(sheet) {
   paint(true);
 }
 export function close() {
-  if (!view.sheet) return document.activeElement?.blur?.();
+  document.activeElement?.blur?.(); // keys that follow at once are no input of the dialog
+  if (!view.sheet) return undefined;
   view.sheet = null;
   paint(true);
   return before?.focus?.();
