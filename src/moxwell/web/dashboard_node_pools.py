@@ -57,7 +57,7 @@ def _pool(
         message=(ready.message or ready.reason) if ready and ready.status != "True" else "",
         weight=pool.spec.weight or 1,
         limits=_amounts(pool.spec.limits),
-        used=_amounts(pool.status.resources),
+        used=_amounts(pool.status.resources) if claims else "",
         nodes=tuple(_node(claim, pool, insight.kept, pods) for claim in claims),
         proposal=insight.proposal if about else "",
         saves=insight.saves if about else 0.0,
