@@ -20,7 +20,7 @@ function volumeRow(v) {
   const node = v.guest && h("a", { href: `/machine/${v.cluster.split("/")[0]}/${v.guest}` }, v.guest);
   const said = v.guest ? [v.sentence.slice(0, v.sentence.length - v.guest.length), node] : v.sentence;
   return { key: v.key, cells: [glyph(v.state), h("b", { tabindex: -1, "data-volume": v.key }, v.claim || v.name), c && h("span", {}, square(c), " ", h("a", { href: `/cluster/${v.cluster}` }, c.name)), `${gib(v.size_mib)} GiB`, v.storage,
-    h("span", { title: v.name }, v.name.length > 16 ? `${v.name.slice(0, 12)}…` : v.name), v.lost ? [`Unknown: region ${v.lost} does not answer. Last seen: `, said] : said, since(v.since)] };
+    h("span", { title: v.name }, v.name.length > 16 ? `${v.name.slice(0, 12)}…` : v.name), h("span", {}, v.lost && `Unknown: region ${v.lost} does not answer. Last seen: `, said), since(v.since)] };
 }
 
 const STORES = [["", "icon"], ["Storage", "name"], ["Type"], ["Holds", "dim"], ["Used", "wide"], ["Volumes", "num"], ["Free", "num dim"]];
