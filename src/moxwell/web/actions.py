@@ -27,11 +27,11 @@ from moxwell.pve.errors import CredentialsRefused
 from moxwell.pve.regions import Region, Regions
 from moxwell.runtime.key import Key
 from moxwell.scheduling.templates import versions_of
+from moxwell.web.findings import finding, of_check
 
 Query = Mapping[str, Any]
 Action = Callable[[Query], Awaitable[Any]]
 ClusterCheck = Callable[[Kubernetes], Awaitable[tuple[RegionCheck, ...]]]
-_LEVELS = {CheckLevel.PASS: "ok", CheckLevel.WARN: "remark", CheckLevel.FAIL: "wrong"}
 
 
 def make(
@@ -137,25 +137,25 @@ async def _health(region: Region, preflight: Preflight) -> list[dict[str, str]]:
     facts = await preflight.facts(region, fresh=True)
     checks = check_region(facts, preflight.needs(name))
     rows = [
-        _finding(_LEVELS[check.level], f"region {name}: {check.what}", check.do)
+        of_check(check, f"region {name}: ")
         for check in checks
         if check.level is not CheckLevel.PASS
     ]
     if facts.error is not None:
         return rows
-    return [_finding("ok", f"region {name} answers, Proxmox VE {facts.version}"), *rows]
+    return [finding("ok", f"region {name} answers, Proxmox VE {facts.version}"), *rows]
 
 
 def _unreachable(name: str, error: str) -> dict[str, str]:
     do = "check its address, the network and the certificate in the configuration"
-    return _finding("wrong", f"region {name} does not answer: {error}", do)
+    return finding("wrong", f"region {name} does not answer: {error}", do)
 
 
 def _orphans(guests: Sequence[Orphan]) -> list[dict[str, str]]:
     """Guests with an owner mark but without a machine; they are never deleted automatically."""
     do = "restore its ProxmoxMachine, or delete the guest: qm destroy VMID --purge on its host"
     return [
-        _finding(
+        finding(
             "remark", f"region {g.region}: guest {g.name} on {g.host} has no ProxmoxMachine", do
         )
         for g in guests
@@ -191,10 +191,6 @@ def _versions(regions: Regions) -> list[dict[str, Any]]:
         }
         for version, at in sorted(found.items(), reverse=True)
     ]
-
-
-def _finding(level: str, what: str, do: str = "") -> dict[str, str]:
-    return {"level": level, "what": what, "do": do}
 
 
 def _row(row: HostExplanation) -> dict[str, Any]:

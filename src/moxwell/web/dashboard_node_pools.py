@@ -48,8 +48,7 @@ def _pool(
     pods: Mapping[str, int],
 ) -> model.NodePoolView:
     ready = next((c for c in pool.status.conditions if c.type == "Ready"), None)
-    names = {name for c in claims for name in (c.name, c.status.node_name) if name}
-    about = any(name in insight.proposal for name in names)
+    about = any(_is_disrupted(claim, insight) for claim in claims)
     return model.NodePoolView(
         cluster=f"{key.namespace}/{key.name}",
         name=pool.name,
@@ -58,16 +57,21 @@ def _pool(
         weight=pool.spec.weight or 1,
         limits=_amounts(pool.spec.limits),
         used=_amounts(pool.status.resources) if claims else "",
-        nodes=tuple(_node(claim, pool, insight.kept, pods) for claim in claims),
+        nodes=tuple(_node(claim, pool, insight, pods) for claim in claims),
         proposal=insight.proposal if about else "",
         saves=insight.saves if about else 0.0,
     )
 
 
+def _is_disrupted(claim: NodeClaim, insight: DisruptionInsight) -> bool:
+    return not insight.disrupted.isdisjoint((claim.name, claim.status.node_name))
+
+
 def _node(
-    claim: NodeClaim, pool: NodePool, kept: Mapping[str, str], pods: Mapping[str, int]
+    claim: NodeClaim, pool: NodePool, insight: DisruptionInsight, pods: Mapping[str, int]
 ) -> model.PoolNodeView:
     state, message = _state(claim)
+    stays = insight.kept.get(claim.name, "")
     return model.PoolNodeView(
         name=claim.name,
         node=claim.status.node_name,
@@ -76,7 +80,7 @@ def _node(
         zone=_label(claim, ZONE),
         pods=pods.get(claim.status.node_name, 0),
         why=_why(claim, pool),
-        stays=kept.get(claim.name, ""),
+        stays="It would be removed" if _is_disrupted(claim, insight) else stays,
         message=message,
         state=state,
         created=claim.metadata.creation_timestamp,

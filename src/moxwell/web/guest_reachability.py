@@ -11,11 +11,11 @@ from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.kube.reader import Reader
 from moxwell.preflight import guest_connections
 from moxwell.preflight.guest_connections import GuestProbe
-from moxwell.preflight.outcome import CheckLevel, RegionCheck
+from moxwell.preflight.outcome import RegionCheck
 from moxwell.pve.regions import Regions
+from moxwell.web.findings import of_check
 
 Query = Mapping[str, Any]
-_LEVELS = {CheckLevel.PASS: "ok", CheckLevel.WARN: "remark", CheckLevel.FAIL: "wrong"}
 
 
 def make(reader: Reader, regions: Regions) -> Callable[[Query], Awaitable[Any]]:
@@ -24,15 +24,15 @@ def make(reader: Reader, regions: Regions) -> Callable[[Query], Awaitable[Any]]:
     async def reachability(query: Query) -> Any:
         clusters = (await reader.list(Cluster)).items
         guests = chosen((await reader.list(ProxmoxMachine)).items)
-        rows = [
-            await _check(regions, cluster, guest)
+        asked = [
+            _check(regions, cluster, guest)
             for cluster in clusters
             if cluster.spec.control_plane_endpoint.host
             for guest in guests
             if (guest.namespace, _cluster(guest)) == (cluster.namespace, cluster.name)
         ]
-        found = [row for row in rows if row is not None]
-        return {"rows": [{"level": _LEVELS[r.level], "what": r.what, "do": r.do} for r in found]}
+        found = await asyncio.gather(*asked)  # an agent that does not answer takes seconds
+        return {"rows": [of_check(check) for check in found if check is not None]}
 
     return reachability
 

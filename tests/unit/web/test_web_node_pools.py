@@ -128,9 +128,13 @@ def test_a_static_pool_and_one_that_is_not_ready() -> None:
 
 
 def test_what_would_be_saved_is_shown_at_the_pool_of_the_node() -> None:
-    insight = DisruptionInsight({}, "Delete node-a: Underutilized", 0.5)
+    insight = DisruptionInsight(
+        {"a": "it is needed"}, "Delete node-a: Underutilized", frozenset({"node-a"}), 0.5
+    )
     mine, other = pool(), pool("other")
-    caches: Any = StubCaches(mine, other, claim("a", DONE))
+    caches: Any = StubCaches(mine, other, claim("a", DONE), claim("node", DONE))
+    stays = [n.stays for p in node_pools_of(KEY, caches, insight, {}) for n in p.nodes]
+    assert stays == ["It would be removed", ""]
     by_name = {p.name: (p.proposal, p.saves) for p in node_pools_of(KEY, caches, insight, {})}
     assert by_name == {"default": ("Delete node-a: Underutilized", 0.5), "other": ("", 0.0)}
 

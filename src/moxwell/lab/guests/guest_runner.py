@@ -10,6 +10,7 @@ by a ``ControlPlaneServer``.
 """
 
 import asyncio
+import ipaddress
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -328,7 +329,10 @@ def _connections(boot: _Boot) -> Iterator[tuple[str, int, bool]]:
 
 
 def _is_ipv4(host: str) -> bool:
-    return all(part.isdigit() for part in host.split("."))
+    try:
+        return ipaddress.ip_address(host).version == 4
+    except ValueError:  # a name, or what user data calls an address
+        return False
 
 
 def _find_config_drive(vm: SimulatedVm) -> ConfigDrive | None:

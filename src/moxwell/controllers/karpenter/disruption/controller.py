@@ -84,6 +84,7 @@ class DisruptionInsight:
 
     kept: Mapping[str, str] = field(default_factory=dict)  # node claim -> why it stays
     proposal: str = ""  # the command that is checked again before it is carried out
+    disrupted: frozenset[str] = frozenset()  # the nodes that the command removes
     saves: float = 0.0  # what the command saves, in prices of instance types
 
 
@@ -119,9 +120,9 @@ class DisruptionLoop:
             return DisruptionInsight(self._reports.kept)
         found = self._proposed.decided
         command = found.commands[0]
-        names = ", ".join(candidate.name for candidate in command.candidates)
-        text = f"{command.decision} {names}: {found.method.reason}"
-        return DisruptionInsight(self._reports.kept, text, command.savings)
+        names = [candidate.name for candidate in command.candidates]
+        text = f"{command.decision} {', '.join(names)}: {found.method.reason}"
+        return DisruptionInsight(self._reports.kept, text, frozenset(names), command.savings)
 
     async def run(self) -> None:
         """Decide and carry out until cancelled."""

@@ -22,10 +22,9 @@ function pool(p, nodes) {
   return h("div", { key: p.key }, card(p.name, head,
     p.state !== "ready" && h("p", {}, `Not ready: ${p.sentence || "it was not checked yet"}`),
     p.proposal && h("p", {}, `Would save ${p.saves.toFixed(3)} of its price: ${p.proposal}`),
-    nodes.length ? table(HEADS, nodes.map((n) => row(n, p))) : h("p", { class: "dim" }, "It has no node. It gets one when pods do not fit elsewhere.")));
+    nodes.length ? table(HEADS, nodes.map(row)) : h("p", { class: "dim" }, "It has no node. It gets one when pods do not fit elsewhere.")));
 }
-function row(n, p) {
+function row(n) {
   const type = h("span", {}, n.type, n.capacity && h("span", { class: "sub" }, ` ${n.capacity}`));
-  const stays = p.proposal.includes(n.name) ? "It would go" : n.stays;
-  return { key: n.key, href: n.href, cells: [glyph(n.state), h("b", {}, n.href ? h("a", { href: n.href }, n.name) : n.name), n.type && type, n.zone, String(n.pods), n.why, n.state === "ready" ? stays : n.sentence, since(n.since)] };
+  return { key: n.key, href: n.href, cells: [glyph(n.state), h("b", {}, n.href ? h("a", { href: n.href }, n.name) : n.name), n.type && type, n.zone, String(n.pods), n.why, n.state === "ready" ? n.stays : n.sentence, since(n.since)] };
 }

@@ -30,6 +30,7 @@ from moxwell.scheduling.inventory_model import GIB, MIB
 from moxwell.scheduling.well_known_labels import INSTANCE_TYPE
 
 SCHEME = "proxmox://"
+MAX_DIGITS = 9  # of a VMID in Proxmox
 RESCAN_SECONDS = 60.0
 STEP_SECONDS = 1.0
 Json = dict[str, Any]
@@ -51,9 +52,10 @@ class ObservedForeignClaim:
 def place_of(claim: NodeClaim) -> tuple[str, int] | None:
     """The region and VMID in the provider ID of a claim; None if it has another format."""
     region, _, vmid = claim.status.provider_id.removeprefix(SCHEME).rpartition("/")
-    if not claim.status.provider_id.startswith(SCHEME) or not region or not vmid.isdecimal():
+    if not claim.status.provider_id.startswith(SCHEME) or not region:
         return None
-    return region, int(vmid)
+    is_vmid = vmid.isdecimal() and len(vmid) <= MAX_DIGITS
+    return (region, int(vmid)) if is_vmid else None
 
 
 def next_move(claim: NodeClaim, seen: ObservedForeignClaim) -> Writes | Done:
