@@ -17,7 +17,11 @@ from moxwell.controllers.karpenter.provider import InstanceState, NodeInstance
 from moxwell.embedded.controllermanager.resources import NODES
 from moxwell.pve.client import PveWriter
 from moxwell.pve.switchable_transport import SwitchableTransport
-from moxwell.testing.karpenter_environment import KarpenterEnvironment, karpenter_environment
+from moxwell.testing.karpenter_environment import (
+    JOIN_TEMPLATE,
+    KarpenterEnvironment,
+    karpenter_environment,
+)
 from moxwell.testing.loop import run_virtual
 from moxwell.testing.two_regions import WORLD
 
@@ -30,25 +34,6 @@ STORAGES = """
 BRIDGES = (
     "bridges: [{iface: vmbr0, address: 10.%d.0.%d/24}, {iface: vmbr1, address: 172.16.0.%d/24}]"
 )
-USER_DATA = """#cloud-config
-write_files:
-  - path: /run/kubeadm/kubeadm-join-config.yaml
-    content: |
-      apiVersion: kubeadm.k8s.io/v1beta4
-      kind: JoinConfiguration
-      discovery:
-        bootstrapToken:
-          apiServerEndpoint: 127.0.0.1:6443
-          token: {{ .Kubernetes.BootstrapToken }}
-          unsafeSkipCAVerification: true
-      nodeRegistration:
-        name: {{ .Metadata.Hostname }}
-        kubeletExtraArgs:
-          - {name: provider-id, value: {{ .Metadata.ProviderID | quote }}}
-          - {name: node-labels, value: "rack={{ .Values.rack }}"}
-runcmd:
-  - kubeadm join --config /run/kubeadm/kubeadm-join-config.yaml
-"""
 SECRETS = """
 apiVersion: v1
 kind: Secret
@@ -79,7 +64,7 @@ async def add_names(env: KarpenterEnvironment) -> None:
         pve = PveWriter(SwitchableTransport(transport))
         await pve.pools.create("talos-k8s-proxmox")
         await pve.firewall.create_group("kubernetes")
-    await env.stage.apply(SECRETS % base64.b64encode(USER_DATA.encode()).decode())
+    await env.stage.apply(SECRETS % base64.b64encode(JOIN_TEMPLATE.encode()).decode())
 
 
 async def until_ready(env: KarpenterEnvironment) -> None:

@@ -24,6 +24,7 @@ from moxwell.kube.transport import ApiServerUnreachable
 from moxwell.scheduling.well_known_labels import INSTANCE_TYPE, REGION, ZONE
 from moxwell.testing.karpenter_environment import (
     CLUSTER,
+    JOIN_TEMPLATE,
     MANIFEST,
     KarpenterEnvironment,
     karpenter_environment,
@@ -41,25 +42,6 @@ SHARED = (  # asked once for all guests of a region
     "/network",
 )
 TOKEN_LABEL = "karpenter.proxmox.sinextra.dev/bootstrap-token"
-USER_DATA = """#cloud-config
-write_files:
-  - path: /run/kubeadm/kubeadm-join-config.yaml
-    content: |
-      apiVersion: kubeadm.k8s.io/v1beta4
-      kind: JoinConfiguration
-      discovery:
-        bootstrapToken:
-          apiServerEndpoint: 127.0.0.1:6443
-          token: {{ .Kubernetes.BootstrapToken }}
-          unsafeSkipCAVerification: true
-      nodeRegistration:
-        name: {{ .Metadata.Hostname }}
-        kubeletExtraArgs:
-          - {name: provider-id, value: {{ .Metadata.ProviderID | quote }}}
-          - {name: node-labels, value: "rack={{ .Values.rack }}"}
-runcmd:
-  - kubeadm join --config /run/kubeadm/kubeadm-join-config.yaml
-"""
 
 
 async def until_launched(env: KarpenterEnvironment, claim: NodeClaim) -> NodeInstance:
@@ -288,7 +270,7 @@ async def templates_in_a_secret(env: KarpenterEnvironment) -> None:
     messages = {c.type: c.message for c in wrong.status.conditions}
     assert "user-data: line 2, column" in messages["Ready"]
     assert not (await env.kube.list(Machine)).items
-    await apply_templates(env, USER_DATA)
+    await apply_templates(env, JOIN_TEMPLATE)
     await node_class_ready(env, "True", "Ready")
     await env.provider.launch(claim)
     instance = await until_launched(env, claim)

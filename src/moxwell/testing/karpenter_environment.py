@@ -67,6 +67,25 @@ spec:
       nodeClassRef:
         {group: karpenter.proxmox.sinextra.dev, kind: ProxmoxNodeClass, name: default}
 """
+JOIN_TEMPLATE = """#cloud-config
+write_files:
+  - path: /run/kubeadm/kubeadm-join-config.yaml
+    content: |
+      apiVersion: kubeadm.k8s.io/v1beta4
+      kind: JoinConfiguration
+      discovery:
+        bootstrapToken:
+          apiServerEndpoint: 127.0.0.1:6443
+          token: {{ .Kubernetes.BootstrapToken }}
+          unsafeSkipCAVerification: true
+      nodeRegistration:
+        name: {{ .Metadata.Hostname }}
+        kubeletExtraArgs:
+          - {name: provider-id, value: {{ .Metadata.ProviderID | quote }}}
+          - {name: node-labels, value: "rack={{ .Values.rack }}"}
+runcmd:
+  - kubeadm join --config /run/kubeadm/kubeadm-join-config.yaml
+"""
 
 
 @dataclass

@@ -66,7 +66,7 @@ class Balancer:
             try:
                 async with asyncio.timeout(CHECK_TIMEOUT_SECONDS):
                     backend.ready = await is_ready(backend, context)
-            except (OSError, ssl.SSLError, TimeoutError, asyncio.IncompleteReadError):
+            except (OSError, ValueError, TimeoutError):  # no connection, or no HTTP
                 backend.ready = False
             await asyncio.sleep(CHECK_SECONDS)
 
