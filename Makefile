@@ -3,6 +3,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Without bytecode (PYTHONDONTWRITEBYTECODE) each process would compile a thousand modules at its start.
+COMPILE := $(BIN)/python -m compileall -q
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -14,6 +16,7 @@ $(VENV)/.installed: pyproject.toml requirements.lock
 	@echo "installing Moxwell into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@$(COMPILE) src
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.lock
@@ -55,9 +58,11 @@ envtest: dev ## upstream programs for the tests, built once, outside the tree
 WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 
 test: lint envtest ## run all tests (ARGS="-k name" selects)
+	@$(COMPILE) src tools tests bench
 	@$(BIN)/pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
 unit: dev ## run the unit tests only: under two minutes, no Go needed
+	@$(COMPILE) src tools tests
 	@$(BIN)/pytest -n $(WORKERS) --dist loadgroup $(or $(ARGS),tests/unit)
 
 bench: dev envtest ## measure ratios against peers in one run (only="bench/pve.py …")
