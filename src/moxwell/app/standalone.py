@@ -47,6 +47,7 @@ from moxwell.runtime.settings import Listen, ManagerSettings
 from moxwell.web.change_log import ChangeLog
 from moxwell.web.dashboard_feed import DashboardFeed
 from moxwell.web.http import Action, Dashboard
+from moxwell.web.node_explanation import node_explanation
 from moxwell.web.sessions import Sessions
 from moxwell.web.views import Views
 
@@ -93,7 +94,9 @@ class Instance:
         )
         change_log = ChangeLog(clock.now())
         feed = _feed(state, clock, regions, runtime, made, mode=_mode(lab))
-        dashboard = await _serve_dashboard(stack, state, change_log, made.actions())
+        dashboard = await _serve_dashboard(
+            stack, state, change_log, made.actions() | {"explain-node": node_explanation(feed)}
+        )
         if lab is not None:
             await instance_defaults.apply_lab_pools(runtime.kube, regions)
         return cls(

@@ -1,7 +1,8 @@
 """
-``moxwell explain``: conditions of a cluster or machine, its next steps, the reason for its host.
+``moxwell explain``: conditions of a cluster or machine, its next steps, the reason for its host;
+why a node of a node pool exists, and where a pod goes.
 
-The plan of a cluster, the hosts of a machine and the node of a pod come from the daemon.
+The plan of a cluster, the hosts of a machine, nodes and pods come from the daemon.
 """
 
 import asyncio
@@ -35,27 +36,29 @@ class What(StrEnum):
 
     CLUSTER = "cluster"
     MACHINE = "machine"
+    NODE = "node"
     POD = "pod"
 
 
 def explain(
-    what: Annotated[What, typer.Argument(help="cluster, machine or pod.")],
+    what: Annotated[What, typer.Argument(help="cluster, machine, node or pod.")],
     called: Annotated[
         str, typer.Argument(metavar="NAME", help="Its name; of a pod: [NAMESPACE/]NAME.")
     ],
     namespace: Namespace = DEFAULT_NAMESPACE,
     cluster: Annotated[
-        str, typer.Option("--cluster", help="The tenant cluster of a pod.")
+        str, typer.Option("--cluster", help="The tenant cluster of a node or pod.")
     ] = "demo",
     name: Name = DEFAULT_NAME,
     output: Format = Output.TABLE,
 ) -> None:
     """
     Print its conditions, what happens next and, for a machine, how each host was judged. For a pod:
-    which node the autoscaler makes for it, or why none.
+    which node the autoscaler makes for it, or why none. For a node of a node pool: why it exists,
+    what would let it go, and what would be saved.
     """
-    if what is What.POD:
-        _show_pod(name, f"{namespace}/{cluster}", called, output)
+    if what in (What.NODE, What.POD):
+        _show_scaled(name, what, f"{namespace}/{cluster}", called, output)
         return
     look = _cluster if what is What.CLUSTER else _machine
     found = asyncio.run(look(name, namespace, called))
@@ -85,10 +88,13 @@ def _showstate_of(what: What, called: str, found: Row, output: Output) -> None:
             show(found[title], columns, output)
 
 
-def _show_pod(name: str, cluster: str, called: str, output: Output) -> None:
-    """What the autoscaler of a tenant cluster decides about a pod."""
-    pod = called if "/" in called else f"default/{called}"
-    found = ask(name, "explain-pod", cluster=cluster, pod=pod)
+def _show_scaled(name: str, what: What, cluster: str, called: str, output: Output) -> None:
+    """What the autoscaler of a tenant cluster decides about a pod or a node."""
+    if what is What.NODE:
+        found = ask(name, "explain-node", cluster=cluster, node=called)
+    else:
+        pod = called if "/" in called else f"default/{called}"
+        found = ask(name, "explain-pod", cluster=cluster, pod=pod)
     if output is not Output.TABLE:
         show_value(found, output)
         return

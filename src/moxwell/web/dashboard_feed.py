@@ -229,7 +229,10 @@ class DashboardFeed:
         return dashboard_volumes.volumes_of(key, self._tenant_caches(key))
 
     def _node_pools(self, app: Kubernetes) -> tuple[model.NodePoolView, ...]:
-        key = Key(app.namespace, app.name)
+        return self.node_pools(Key(app.namespace, app.name))
+
+    def node_pools(self, key: Key) -> tuple[model.NodePoolView, ...]:
+        """The node pools of a cluster, with why each node exists and what lets it go."""
         caches, pods = self._tenant_caches(key), self._pods(key)
         return dashboard_node_pools.node_pools_of(key, caches, self._insights(key), pods)
 

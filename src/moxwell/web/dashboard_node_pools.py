@@ -19,6 +19,7 @@ from moxwell.scheduling.well_known_labels import (
     ZONE,
 )
 from moxwell.web import model
+from moxwell.web.node_departures import leaving_rules
 
 STEPS = {  # conditions of a NodeClaim that is not Initialized yet, and what it waits for
     "Launched": "The machine is being created",
@@ -81,6 +82,8 @@ def _node(
         pods=pods.get(claim.status.node_name, 0),
         why=_why(claim, pool),
         stays="It would be removed" if _is_disrupted(claim, insight) else stays,
+        goes=tuple(leaving_rules(claim, pool)),
+        price=insight.prices.get(claim.name),
         message=message,
         state=state,
         created=claim.metadata.creation_timestamp,

@@ -192,7 +192,7 @@ class VolumeView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolNodeView:
-    """A node of a node pool: why it was made, and why it stays."""
+    """A node of a node pool: why it was made, why it stays, and what lets it go."""
 
     name: str  # of the NodeClaim
     node: str = ""
@@ -202,6 +202,8 @@ class PoolNodeView:
     pods: int = 0
     why: str = ""
     stays: str = ""
+    goes: tuple[str, ...] = ()  # each on its own is enough
+    price: float | None = None  # known if the node may be disrupted
     message: str = ""
     state: State = "ready"
     created: datetime | None = None

@@ -45,6 +45,7 @@ def _node(pool: NodePoolView, node: PoolNodeView, href: str | None) -> Record:
         "pods": node.pods,
         "why": node.why,
         "stays": node.stays,
+        "goes": list(node.goes),
         "sentence": node.message,
         "state": node.state,
         "since": node.created,

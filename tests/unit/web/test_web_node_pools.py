@@ -9,10 +9,12 @@ import pytest
 from moxwell.api.karpenter.nodeclaims import NodeClaim
 from moxwell.api.karpenter.nodepools import NodePool
 from moxwell.controllers.karpenter.disruption.controller import DisruptionInsight
+from moxwell.errors import Missing
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
 from moxwell.web.dashboard_node_pools import node_pools_of
 from moxwell.web.model import InfrastructureOverview, MachineView, NodePoolView
+from moxwell.web.node_explanation import explained
 from moxwell.web.node_pools_view import node_pool_records
 
 KEY = Key("t", "demo")
@@ -154,3 +156,69 @@ def test_a_node_links_to_its_machine() -> None:
 
 def test_a_tenant_that_does_not_run_has_none() -> None:
     assert node_pools_of(KEY, None, DisruptionInsight(), {}) == ()
+
+
+def explained_node(insight: DisruptionInsight, *objects: Any, called: str = "node-a") -> list[str]:
+    found = explained([shown(insight, *objects)], called)
+    return [found["sentence"], *found["details"]]
+
+
+def test_a_node_is_explained() -> None:
+    kept = DisruptionInsight({"a": "Can't remove without creating 2 candidates"}, prices={"a": 0.5})
+    created = {"creationTimestamp": datetime(2026, 1, 1, tzinfo=UTC)}
+    after = {"consolidateAfter": "30s"}
+    lines = explained_node(kept, pool(disruption=after), claim("a", DONE, **created))
+    assert lines == [
+        "node-a is a node of the pool default, spot u1.large on pve1: "
+        "made for pods that requested 1.5 vCPU, 3 GiB.",
+        "pods: 4",
+        "price: 0.5000 per hour",
+        "stays: Can't remove without creating 2 candidates",
+        "goes if: No pod that needs a node is left on it, after 30s without a pod that comes or "
+        "goes.",
+        "goes if: Its pods fit on other nodes, or on a cheaper node, after 30s without a pod that "
+        "comes or goes.",
+        "goes if: The node pool or its node class changes: the node drifts and is replaced.",
+        "goes if: It expires at 2026-01-31 00:00 UTC (expireAfter 720h).",
+        "saves: nothing now; no change that is cheaper is known",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("disruption", "replicas", "rules"),
+    [
+        ({"consolidateAfter": "Never"}, None, []),
+        ({"consolidateAfter": "1m", "consolidationPolicy": "WhenEmpty"}, None, ["No pod"]),
+        (
+            {"consolidateAfter": "1m", "consolidationPolicy": "Balanced"},
+            None,
+            ["No pod", "Its pods fit elsewhere for a saving"],
+        ),
+        ({"consolidateAfter": "1m"}, 3, ["The pool gets fewer than 3 replicas"]),
+    ],
+)
+def test_what_lets_a_node_go_follows_the_pool(
+    disruption: dict[str, str], replicas: int | None, rules: list[str]
+) -> None:
+    found = shown(
+        DisruptionInsight(), pool(disruption=disruption, replicas=replicas), claim("a", DONE)
+    )
+    goes = found.nodes[0].goes
+    assert len(goes) == len(rules) + 1
+    assert all(text.startswith(rule) for text, rule in zip(goes, rules, strict=False))
+
+
+def test_a_node_that_is_about_to_go_says_what_is_saved() -> None:
+    insight = DisruptionInsight(
+        {}, "Replace node-a: Underutilized", frozenset({"node-a"}), 0.25, {"a": 0.5}
+    )
+    lines = explained_node(insight, pool(), claim("a", DONE), called="a")
+    assert "stays: It would be removed" in lines
+    assert lines[-1] == "saves: 0.2500 per hour (Replace node-a: Underutilized)"
+
+
+def test_a_node_that_no_pool_has_is_refused_with_those_that_exist() -> None:
+    with pytest.raises(Missing, match="no node pool of the cluster has a node web: they have no"):
+        explained_node(DisruptionInsight(), pool(), called="web")
+    with pytest.raises(Missing, match="they have node-a"):
+        explained_node(DisruptionInsight(), pool(), claim("a", DONE), called="web")

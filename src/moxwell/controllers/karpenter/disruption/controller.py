@@ -86,6 +86,7 @@ class DisruptionInsight:
     proposal: str = ""  # the command that is checked again before it is carried out
     disrupted: frozenset[str] = frozenset()  # the nodes that the command removes
     saves: float = 0.0  # what the command saves, in prices of instance types
+    prices: Mapping[str, float] = field(default_factory=dict)  # of node claims that may go
 
 
 class DisruptionLoop:
@@ -116,13 +117,14 @@ class DisruptionLoop:
     @property
     def insight(self) -> DisruptionInsight:
         """What the last decisions found out."""
+        kept, prices = self._reports.kept, self._reports.prices
         if self._proposed is None:
-            return DisruptionInsight(self._reports.kept)
+            return DisruptionInsight(kept, prices=prices)
         found = self._proposed.decided
         command = found.commands[0]
         names = [candidate.name for candidate in command.candidates]
         text = f"{command.decision} {', '.join(names)}: {found.method.reason}"
-        return DisruptionInsight(self._reports.kept, text, frozenset(names), command.savings)
+        return DisruptionInsight(kept, text, frozenset(names), command.savings, prices)
 
     async def run(self) -> None:
         """Decide and carry out until cancelled."""

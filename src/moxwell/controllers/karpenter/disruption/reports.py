@@ -32,6 +32,7 @@ class DisruptionReports:
         self._blocked: dict[str, str] = {}
         self._unconsolidatable: dict[str, str] = {}
         self._claims: dict[str, str] = {}  # node of the last view -> its node claim
+        self._prices: dict[str, float] = {}  # node of the last view that may go -> its price
 
     @property
     def kept(self) -> dict[str, str]:
@@ -39,6 +40,12 @@ class DisruptionReports:
         blocked = {k.removeprefix("node/"): t for k, t in self._blocked.items() if k[:5] == "node/"}
         every = {**self._unconsolidatable, **blocked}
         return {self._claims[node]: text for node, text in every.items() if node in self._claims}
+
+    @property
+    def prices(self) -> dict[str, float]:
+        """The prices of node claims, by name, that may be disrupted."""
+        known = self._claims
+        return {known[node]: price for node, price in self._prices.items() if node in known}
 
     def observed(self, view: DisruptionView) -> None:
         """Events of what newly blocks disruption, and the gauges."""
@@ -50,7 +57,9 @@ class DisruptionReports:
             for reason in DisruptionReason
             for pool, nodes in disruption_allowances(snapshot, reason).items()
         }
-        eligible = len(all_candidates(snapshot))
+        candidates = all_candidates(snapshot)
+        eligible = len(candidates)
+        self._prices = {c.name: c.price for c in candidates}
         consuming = dict.fromkeys(view.pools, 0)
         for each in snapshot.nodes:
             if each.node.pool in consuming and (not each.ready or each.node.deleting):

@@ -26,5 +26,5 @@ function pool(p, nodes) {
 }
 function row(n) {
   const type = h("span", {}, n.type, n.capacity && h("span", { class: "sub" }, ` ${n.capacity}`));
-  return { key: n.key, href: n.href, cells: [glyph(n.state), h("b", {}, n.href ? h("a", { href: n.href }, n.name) : n.name), n.type && type, n.zone, String(n.pods), n.why, n.state === "ready" ? n.stays : n.sentence, since(n.since)] };
+  return { key: n.key, href: n.href, cells: [glyph(n.state), h("b", {}, n.href ? h("a", { href: n.href }, n.name) : n.name), n.type && type, n.zone, String(n.pods), n.why, n.state === "ready" ? h("span", { title: n.goes.join("\n") }, n.stays) : n.sentence, since(n.since)] };
 }
