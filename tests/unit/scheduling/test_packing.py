@@ -150,6 +150,34 @@ def test_a_claim_that_cannot_be_used_keeps_its_pod_waiting(
     assert bool(refusal) == bool(found)
 
 
+@pytest.mark.parametrize(
+    ("objects", "driver"),
+    [
+        ({"volumes": {"v": {"metadata": {}, "spec": {"csi": {"driver": "d"}}}}}, "d"),
+        (
+            {"volumes": {"v": {"metadata": {}, "spec": {"awsElasticBlockStore": {}}}}},
+            "ebs.csi.aws.com",
+        ),
+        ({"volumes": {"v": {"metadata": {}, "spec": {"gcePersistentDisk": {}}}}}, ""),
+        ({"classes": {"s": LATE}}, "d"),
+        (
+            {"classes": {"s": LATE | {"provisioner": "kubernetes.io/cinder"}}},
+            "cinder.csi.openstack.org",
+        ),
+        (
+            {"classes": {"s": LATE | {"provisioner": "kubernetes.io/no-such"}}},
+            "kubernetes.io/no-such",
+        ),
+    ],
+)
+def test_a_plugin_of_kubernetes_counts_as_the_driver_that_replaced_it(
+    objects: dict[str, Any], driver: str
+) -> None:
+    bound = {"volumeName": "v"} if "volumes" in objects else {"storageClassName": "s"}
+    found = pod_volumes(with_claims("c"), storage(claims={"default/c": claim(**bound)}, **objects))
+    assert found.attachments == (((driver, "default/c"),) if driver else ())
+
+
 def test_alternatives_of_two_volumes_are_combined_where_they_agree() -> None:
     objects = storage(
         claims={"default/c": claim(volumeName="v"), "default/d": claim(volumeName="w")},

@@ -18,6 +18,18 @@ Json = Mapping[str, Any]
 _BOUND = "pv.kubernetes.io/bind-completed"
 
 
+_AWS_DRIVER = "ebs.csi.aws.com"
+CSI_DRIVERS = {  # the plugins that Kubernetes contained -> the drivers that replaced them
+    "kubernetes.io/aws-ebs": _AWS_DRIVER,
+    "kubernetes.io/azure-disk": "disk.csi.azure.com",
+    "kubernetes.io/azure-file": "file.csi.azure.com",
+    "kubernetes.io/cinder": "cinder.csi.openstack.org",
+    "kubernetes.io/gce-pd": "pd.csi.storage.gke.io",
+    "kubernetes.io/portworx-volume": "pxd.portworx.com",
+    "kubernetes.io/vsphere-volume": "csi.vsphere.vmware.com",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class StorageObjects:
     """Claims by ``namespace/name``; volumes and storage classes by name."""
@@ -154,9 +166,13 @@ def _joined(a: NodeTerm, b: NodeTerm) -> tuple[NodeTerm, bool]:
 
 
 def _driver(claim: Json, storage: StorageObjects) -> str:
+    """The driver whose attachments a claim counts with; empty if no driver counts it."""
     spec = claim.get("spec") or {}
     if name := spec.get("volumeName"):
-        csi: Json = (storage.volumes[name].get("spec") or {}).get("csi") or {}
-        return str(csi.get("driver") or "")
+        source: Json = storage.volumes[name].get("spec") or {}
+        if (csi := source.get("csi")) is not None:
+            return str(csi.get("driver") or "")
+        return _AWS_DRIVER if source.get("awsElasticBlockStore") is not None else ""
     found = storage.classes.get(spec.get("storageClassName") or "", {})
-    return str(found.get("provisioner") or "")
+    provisioner = str(found.get("provisioner") or "")
+    return CSI_DRIVERS.get(provisioner, provisioner)
