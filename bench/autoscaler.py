@@ -1,11 +1,12 @@
 """
 Benchmark of the autoscaler's solver beside Karpenter's, on Karpenter's own scheduling benchmark.
 
-Run: ``PYTHONPATH=tools python bench/autoscaler.py [--pods 1000 20000] [--no-genuine]``
+Run: ``PYTHONPATH=tools python bench/autoscaler.py [--pods 1000] [--nodes 1000] [--no-genuine]``
 
 The input is 400 instance types and a mix of plain, spread, affinity and anti-affinity pods. The
 genuine scheduler (one worker, its faster setting) is built from the Go module registry and runs
 over the same input in the same run; both sides are compared by processor seconds of solving alone.
+So is a pass of consolidation over ``--nodes`` nodes, with its preparation on both sides.
 """
 
 import argparse
@@ -20,6 +21,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import autoscaler_consolidation as consolidation
+from autoscaler_consolidation import PassFigures
 
 from envtest import locate
 from envtest.install import find_go
@@ -39,7 +43,7 @@ from moxwell.scheduling.well_known_labels import (
 )
 
 VERSION = "v1.14.1"
-GENUINE = Path(__file__).with_name("autoscaler_genuine") / "main.go"
+GENUINE = Path(__file__).with_name("autoscaler_genuine")
 RULES = LabelRules(well_known=KARPENTER_LABELS | {"size", "special", "integer"})
 LIMITS = {"cpu": "10000000", "memory": "10000000Gi"}
 KINDS = ("generic", "spread-zone", "spread-host", "affinity", "anti")
@@ -183,17 +187,22 @@ def ours(count: int, mode: str) -> Figures:
 def build_genuine() -> Path:
     """The genuine scheduler as a program, built once per version of it and of the driver."""
     folder = locate.cache() / f"karpenter-solver-{VERSION}"
-    program, source = folder / "genuine", folder / "main.go"
-    if program.exists() and source.read_text() == GENUINE.read_text():
+    program, sources = folder / "genuine", sorted(GENUINE.glob("*.go"))
+    if program.exists() and all(_is_same(each, folder / each.name) for each in sources):
         return program
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.copy(GENUINE, source)
+    for each in sources:
+        shutil.copy(each, folder)
     require = f"sigs.k8s.io/karpenter {VERSION}"
     (folder / "go.mod").write_text(f"module genuine\n\ngo 1.26.0\n\nrequire {require}\n")
     go = find_go()
     go.run("mod", "tidy", cwd=folder)
     go.run("build", "-o", str(program), ".", cwd=folder)
     return program
+
+
+def _is_same(source: Path, copy: Path) -> bool:
+    return copy.exists() and copy.read_text() == source.read_text()
 
 
 def genuine(program: Path, count: int) -> Figures:
@@ -204,11 +213,11 @@ def genuine(program: Path, count: int) -> Figures:
     return Figures(**json.loads(out.stdout))
 
 
-def apart(count: int, mode: str) -> Figures:
+def apart(count: int, mode: str) -> Any:
     """Our side in a process of its own, so that its memory is its own."""
     command = [sys.executable, __file__, "--ours", str(count), "--mode", mode]
     out = subprocess.run(command, capture_output=True, text=True, check=True)
-    return Figures(**json.loads(out.stdout))
+    return json.loads(out.stdout)
 
 
 def show(who: str, count: int, found: Figures) -> None:
@@ -220,7 +229,7 @@ def show(who: str, count: int, found: Figures) -> None:
 
 
 def compare(count: int, program: Path | None) -> bool:
-    own, cheaper = apart(count, "exact"), apart(count, "optimise")
+    own, cheaper = (Figures(**apart(count, mode)) for mode in ("exact", "optimise"))
     show("exact", count, own)
     show("optimise", count, cheaper)
     if program is None:
@@ -236,19 +245,39 @@ def compare(count: int, program: Path | None) -> bool:
     return min(fast, slower) >= least and dearer <= MOST_PRICE and price <= 1.0 and placed
 
 
+def compare_consolidation(method: str, count: int, program: Path | None) -> bool:
+    own = PassFigures(**apart(count, method))
+    consolidation.show("ours", method, count, own)
+    if program is None:
+        return True
+    theirs = consolidation.genuine(program, method, count)
+    consolidation.show("genuine", method, count, theirs)
+    return consolidation.meets_target(method, own, theirs)
+
+
+def run_ours(count: int, mode: str) -> str:
+    found = consolidation.ours(mode, count) if mode in consolidation.PODS else ours(count, mode)
+    return json.dumps(found.__dict__)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pods", type=int, nargs="+", default=[1, 100, 1_000, 5_000, 20_000])
+    parser.add_argument("--nodes", type=int, nargs="*", default=[1_000])
     parser.add_argument("--no-genuine", action="store_true")
     parser.add_argument("--ours", type=int)
-    parser.add_argument("--mode", choices=("exact", "optimise"), default="exact")
+    parser.add_argument(
+        "--mode", default="exact", choices=("exact", "optimise", *consolidation.PODS)
+    )
     arguments = parser.parse_args()
     if arguments.ours is not None:
-        print(json.dumps(ours(arguments.ours, arguments.mode).__dict__))
+        print(run_ours(arguments.ours, arguments.mode))
         return 0
     program = None if arguments.no_genuine else build_genuine()
-    missed = [count for count in arguments.pods if not compare(count, program)]
-    return 1 if missed else 0
+    met = [compare(count, program) for count in arguments.pods]
+    passes = [(m, n) for n in arguments.nodes for m in consolidation.PODS]
+    met += [compare_consolidation(method, count, program) for method, count in passes]
+    return 0 if all(met) else 1
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-// Command genuine runs the scheduler of Karpenter's Go module over the input that bench/autoscaler.py
-// writes, and prints processor time, number of nodes and price as JSON.
+// Command genuine runs the scheduler or the consolidation of Karpenter's Go module over the input that
+// bench/autoscaler.py writes, and prints processor time, memory and what was decided as JSON.
 package main
 
 import (
@@ -49,8 +49,10 @@ type instanceType struct {
 }
 
 type input struct {
-	Types []instanceType `json:"types"`
-	Pods  []*corev1.Pod  `json:"pods"`
+	Types  []instanceType `json:"types"`
+	Pods   []*corev1.Pod  `json:"pods"`
+	Nodes  []nodeInput    `json:"nodes"`
+	Method string         `json:"method"`
 }
 
 func must[T any](value T, err error) T {
@@ -100,6 +102,15 @@ func main() {
 	if err := json.Unmarshal(must(os.ReadFile(os.Args[1])), &in); err != nil {
 		panic(err)
 	}
+	found := solve
+	if len(in.Nodes) > 0 {
+		found = consolidate
+	}
+	fmt.Println(string(must(json.Marshal(found(in)))))
+}
+
+// solve packs pending pods.
+func solve(in input) map[string]any {
 	ctx := options.ToContext(injection.WithControllerName(context.Background(), "provisioner"), test.Options())
 	pool := test.NodePool(v1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: v1.NodePoolSpec{Limits: v1.Limits{
 		corev1.ResourceCPU: resource.MustParse("10000000"), corev1.ResourceMemory: resource.MustParse("10000000Gi")}}})
@@ -110,16 +121,16 @@ func main() {
 	provider := fake.NewCloudProvider()
 	provider.InstanceTypes = types
 	client := fakeclient.NewFakeClient()
-	now := &clock.RealClock{}
-	cluster := state.NewCluster(now, client, provider)
+	clk := &clock.RealClock{}
+	cluster := state.NewCluster(clk, client, provider)
 	byPool := map[string][]*cloudprovider.InstanceType{pool.Name: types}
 	one := solver.NumConcurrentReconciles(1)
 	topology := must(solver.NewTopology(ctx, client, cluster, nil, []*v1.NodePool{pool}, byPool, in.Pods, one))
-	s := solver.NewScheduler(ctx, client, []*v1.NodePool{pool}, cluster, nil, topology, byPool, nil, events.NewRecorder(&record.FakeRecorder{}), now, nil, nil, one)
+	s := solver.NewScheduler(ctx, client, []*v1.NodePool{pool}, cluster, nil, topology, byPool, nil, events.NewRecorder(&record.FakeRecorder{}), clk, nil, nil, one)
 	runtime.GC()
 	before, _ := usage()
 	found := must(s.Solve(ctx, in.Pods))
 	after, rss := usage()
-	fmt.Println(string(must(json.Marshal(map[string]any{"cpu": after - before, "nodes": len(found.NewNodeClaims),
-		"unscheduled": len(found.PodErrors), "price": price(found.NewNodeClaims), "mebibytes": rss}))))
+	return map[string]any{"cpu": after - before, "nodes": len(found.NewNodeClaims),
+		"unscheduled": len(found.PodErrors), "price": price(found.NewNodeClaims), "mebibytes": rss}
 }
