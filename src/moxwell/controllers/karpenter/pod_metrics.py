@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 from moxwell.api.karpenter.nodeclaims import INITIALIZED, LAUNCHED, REGISTERED, NodeClaim
 from moxwell.api.meta import parse_time
 from moxwell.clock import Clock
+from moxwell.controllers.karpenter.pod_decisions import PodDecisionTimes
 from moxwell.controllers.karpenter.state.intentions import recorded
 from moxwell.controllers.karpenter.state.objects import ScaledCluster
 from moxwell.runtime.cache import Cache
@@ -40,11 +41,28 @@ BUCKETS = (
 )  # fmt: skip
 
 
+_NAMES = ("name", "namespace")
+_DECIDED = "from the first decision that the pod has a place until it"
+WAITING = {  # gauges ``karpenter_pods_…_time_seconds`` of pods that wait
+    "unbound": "The time from pod creation until the pod is bound.",
+    "unstarted": "The time from pod creation until the pod is running.",
+    "provisioning_unbound": f"The time {_DECIDED} is bound.",
+    "provisioning_unstarted": f"The time {_DECIDED} is running.",
+    "provisioning_scheduling_undecided": "The time from seeing the pod until it is decided about.",
+}
+
+
 class PodStates(Collector):
     """The state of every pod, and how long it waits; one object per registry."""
 
-    def __init__(self, cluster: ScaledCluster, clock: Clock, registry: CollectorRegistry) -> None:
-        self._cluster, self._clock = cluster, clock
+    def __init__(
+        self,
+        cluster: ScaledCluster,
+        clock: Clock,
+        registry: CollectorRegistry,
+        times: PodDecisionTimes,
+    ) -> None:
+        self._cluster, self._clock, self._times = cluster, clock, times
         registry.register(self)
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
@@ -54,35 +72,48 @@ class PodStates(Collector):
         state = GaugeMetricFamily(
             "karpenter_pods_state", "The current state of pods.", labels=STATE_LABELS
         )
-        names = ("name", "namespace")
-        unbound = GaugeMetricFamily(
-            "karpenter_pods_unbound_time_seconds",
-            "The time from pod creation until the pod is bound.",
-            labels=names,
-        )
-        unstarted = GaugeMetricFamily(
-            "karpenter_pods_unstarted_time_seconds",
-            "The time from pod creation until the pod is running.",
-            labels=names,
-        )
+        waiting = {name: _waiting(name, text) for name, text in WAITING.items()}
         nodes = {str(n["metadata"]["name"]): n for n in self._cluster.nodes.list()}
         now = self._clock.now()
         for pod in self._cluster.pods.list():
             node = nodes.get(str((pod.get("spec") or {}).get("nodeName") or ""), {})
             state.add_metric(state_labels(pod, node), 1)
-            if phase_of(pod) != "Pending" or (created := created_at(pod)) is None:
-                continue
             who = [str(pod["metadata"]["name"]), str(pod["metadata"].get("namespace", ""))]
-            unstarted.add_metric(who, (now - created).total_seconds())
-            if true_since(pod, "PodScheduled") is None:
-                unbound.add_metric(who, (now - created).total_seconds())
-        return state, unbound, unstarted
+            for name, since in waiting_since(pod, self._times):
+                waiting[name].add_metric(who, (now - since).total_seconds())
+        return state, *waiting.values()
+
+
+def _waiting(name: str, text: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"karpenter_pods_{name}_time_seconds", text, labels=_NAMES)
+
+
+def waiting_since(pod: Json, times: PodDecisionTimes) -> Iterator[tuple[str, datetime]]:
+    """The states that a pod waits in, and since when; none if it has started."""
+    created, key = created_at(pod), pod_key(pod)
+    if phase_of(pod) != "Pending" or created is None:
+        return
+    placeable = times.placeable_since(key)
+    yield "unstarted", created
+    if placeable is not None:
+        yield "provisioning_unstarted", placeable
+    if true_since(pod, "PodScheduled") is not None:
+        return
+    yield "unbound", created
+    if placeable is not None:
+        yield "provisioning_unbound", placeable
+    undecided = times.undecided_since(key)
+    if undecided is not None:
+        yield "provisioning_scheduling_undecided", undecided
 
 
 class PodDurations:
     """How long pods take until they are bound and ready, and where the time goes."""
 
-    def __init__(self, cluster: ScaledCluster, registry: CollectorRegistry) -> None:
+    def __init__(
+        self, cluster: ScaledCluster, registry: CollectorRegistry, times: PodDecisionTimes
+    ) -> None:
+        self._times = times
         self._claims: Cache[NodeClaim] = cluster.claims
         self._claims.add_index(BY_NODE_NAME, lambda c: (c.status.node_name,))
         self._unbound: set[Key] = set()
@@ -93,9 +124,8 @@ class PodDurations:
             registry=registry,
         )
         self._bound = _histogram("pods_bound", "from pod creation until the pod is bound", registry)
-        decided = "from the decision to make a node for the pod until it"
-        self._provisioned = _histogram("pods_provisioning_bound", f"{decided} binds", registry)
-        self._started = _histogram("pods_provisioning_startup", f"{decided} is ready", registry)
+        self._provisioned = _histogram("pods_provisioning_bound", f"{_DECIDED} binds", registry)
+        self._started = _histogram("pods_provisioning_startup", f"{_DECIDED} is ready", registry)
         self._stages = Histogram(
             "moxwell_pod_provisioning_stage_duration_seconds",
             "The stages from a pending pod to a bound one, for pods that got a new node.",
@@ -111,6 +141,7 @@ class PodDurations:
         if after is None:
             self._unbound.discard(key)
             self._unstarted.discard(key)
+            self._times.forget(pod_key(pod))
             return
         if phase_of(pod) == "Pending" and true_since(pod, "Ready") is None:
             self._unstarted.add(key)
@@ -124,26 +155,27 @@ class PodDurations:
             self._unstarted.discard(key)
             if ready is not None and phase_of(pod) not in _ENDED:
                 self._observe_ready(pod, ready)
+            self._times.forget(pod_key(pod))
 
     def _observe_bound(self, pod: Json, bound: datetime) -> None:
         created, claim = created_at(pod), self._claim_of(pod)
         if created is None:
             return
         self._bound.observe(_seconds(created, bound))
+        if (placeable := self._times.placeable_since(pod_key(pod))) is not None:
+            self._provisioned.observe(_seconds(placeable, bound))
         if claim is None:
             return
         pool = claim.metadata.labels.get(NODE_POOL, "")
         for stage, seconds in stages(created, claim, bound):
             self._stages.labels(stage, pool).observe(seconds)
-        if claim.metadata.creation_timestamp is not None:
-            self._provisioned.observe(_seconds(claim.metadata.creation_timestamp, bound))
 
     def _observe_ready(self, pod: Json, ready: datetime) -> None:
-        created, claim = created_at(pod), self._claim_of(pod)
+        created, placeable = created_at(pod), self._times.placeable_since(pod_key(pod))
         if created is not None:
             self._startup.observe(_seconds(created, ready))
-        if claim is not None and claim.metadata.creation_timestamp is not None:
-            self._started.observe(_seconds(claim.metadata.creation_timestamp, ready))
+        if placeable is not None:
+            self._started.observe(_seconds(placeable, ready))
 
     def _claim_of(self, pod: Json) -> NodeClaim | None:
         """The claim that was made for the pod and whose node it got."""
@@ -193,6 +225,11 @@ def _seconds(start: datetime, end: datetime) -> float:
 
 def phase_of(pod: Json) -> str:
     return str((pod.get("status") or {}).get("phase") or "Pending")
+
+
+def pod_key(pod: Json) -> str:
+    meta = pod["metadata"]
+    return f"{meta.get('namespace') or 'default'}/{meta['name']}"
 
 
 def created_at(pod: Json) -> datetime | None:

@@ -1,5 +1,7 @@
 """Metrics of provisioning and of node pools under Karpenter's names."""
 
+from collections.abc import Iterable
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 _SECONDS = (0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60)
@@ -23,6 +25,12 @@ class ProvisioningMetrics:
             "karpenter_scheduler_scheduling_duration_seconds",
             "Duration of a scheduling pass",
             ("controller",),
+            registry=registry,
+            buckets=_SECONDS,
+        )
+        self._decision = Histogram(
+            "karpenter_pods_scheduling_decision_duration_seconds",
+            "The time from seeing a pod until it is first tried to place it",
             registry=registry,
             buckets=_SECONDS,
         )
@@ -51,6 +59,11 @@ class ProvisioningMetrics:
         self._ignored.set(ignored)
         self._nodes.set(nodes)
         self._synced.set(1)
+
+    def pods_decided(self, seconds: Iterable[float]) -> None:
+        """Record how long pods waited for their first decision."""
+        for each in seconds:
+            self._decision.observe(each)
 
     def pool_counted(self, pool: str, resource: str, used: float, limit: float | None) -> None:
         """Record the usage of a pool and its limit."""

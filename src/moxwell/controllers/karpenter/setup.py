@@ -29,6 +29,7 @@ from moxwell.controllers.karpenter.options import (
     PackingMode,
     solver_options,
 )
+from moxwell.controllers.karpenter.pod_decisions import PodDecisionTimes
 from moxwell.controllers.karpenter.pod_metrics import PodDurations, PodStates
 from moxwell.controllers.karpenter.provider import MachineProvider
 from moxwell.controllers.karpenter.provisioning import controller as provisioning
@@ -102,7 +103,7 @@ def add_autoscaler(
     metrics = ProvisioningMetrics(runtime.metrics.registry)
     if given.gates.node_overlay:
         provider = _add_overlays(runtime, clock, provider, cluster, where)
-    _add_metrics(cluster, clock, runtime.metrics.registry)
+    times = _add_metrics(cluster, clock, runtime.metrics.registry)
     buffers = BufferStore() if given.gates.capacity_buffer else None
     limit = BatchLimit(given.max_batch_pods)
     state = ClusterState(cluster, provider, clock, buffers=buffers, limit=limit, quota=quota)
@@ -116,7 +117,7 @@ def add_autoscaler(
     )
     manager.add(Controller(name=nodepool.NAME, reconciler=pools))
     provisioner = Provisioner(
-        runtime.kube, state, clock, manager.recorder, metrics, given.provisioning, where
+        runtime.kube, state, clock, manager.recorder, metrics, given.provisioning, where, times
     )
     manager.add_loop(provisioning.NAME, provisioner.run, shard="")
     if buffers is not None:
@@ -126,10 +127,15 @@ def add_autoscaler(
     return Autoscaler(state, provisioner, loop)
 
 
-def _add_metrics(cluster: ScaledCluster, clock: Clock, registry: CollectorRegistry) -> None:
+def _add_metrics(
+    cluster: ScaledCluster, clock: Clock, registry: CollectorRegistry
+) -> PodDecisionTimes:
+    """Add the metrics of nodes and pods; returns where times of decisions are noted."""
+    times = PodDecisionTimes(clock)
     NodeMetrics(cluster, clock, registry)
-    PodStates(cluster, clock, registry)
-    PodDurations(cluster, registry)
+    PodStates(cluster, clock, registry, times)
+    PodDurations(cluster, registry, times)
+    return times
 
 
 def _add_overlays(

@@ -12,7 +12,13 @@ from moxwell.api.karpenter.nodeclaims import NodeClaim
 from moxwell.api.karpenter.nodepools import NodePool
 from moxwell.controllers.karpenter.node_metrics import metric_label, node_resources, utilization
 from moxwell.controllers.karpenter.nodepool.controller import pool_price
-from moxwell.controllers.karpenter.pod_metrics import STATE_LABELS, stages, state_labels
+from moxwell.controllers.karpenter.pod_decisions import PodDecisionTimes
+from moxwell.controllers.karpenter.pod_metrics import (
+    STATE_LABELS,
+    stages,
+    state_labels,
+    waiting_since,
+)
 from moxwell.controllers.karpenter.provisioning_metrics import ProvisioningMetrics
 from moxwell.controllers.karpenter.setup import add_autoscaler
 from moxwell.runtime.manager import assemble
@@ -24,7 +30,7 @@ from moxwell.testing.autoscaler_world import (
     run_pods,
     start_kubernetes,
 )
-from moxwell.testing.loop import run_virtual
+from moxwell.testing.loop import LoopClock, run_virtual
 from moxwell.testing.machine_provider import default_types
 from moxwell.testing.node_claims import pool_object, start_claim_world
 from moxwell.testing.reconcile import SETTINGS
@@ -102,6 +108,38 @@ def test_the_price_of_a_pool_and_what_is_left_of_a_deleted_one() -> None:
     assert registry.get_sample_value("karpenter_nodepools_cost_total", {"nodepool": "p"}) is None
 
 
+def waiting(now: Any, given: dict[str, Any], times: PodDecisionTimes) -> dict[str, float]:
+    return {name: (now() - since).total_seconds() for name, since in waiting_since(given, times)}
+
+
+def test_how_long_a_pod_waits_begins_with_the_decision_in_memory() -> None:
+    async def story() -> None:
+        clock = LoopClock()
+        times, created = PodDecisionTimes(clock), clock.now().isoformat()
+        given = pod("a", metadata={"name": "a", "namespace": "x", "creationTimestamp": created})
+        given["status"] = {"phase": "Pending"}
+        await clock.sleep(1)
+        times.seen("x/a")
+        await clock.sleep(2)
+        assert waiting(clock.now, given, times) == {
+            "unstarted": 3, "unbound": 3, "provisioning_scheduling_undecided": 2,
+        }  # fmt: skip
+        assert times.decided(["x/a"], frozenset({"x/a"})) == [2]
+        assert waiting(clock.now, given, times) == {"unstarted": 3, "unbound": 3}
+        await clock.sleep(4)
+        assert times.decided(["x/a"], frozenset()) == []
+        await clock.sleep(5)
+        condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": created}
+        given["status"]["conditions"] = [condition]
+        assert waiting(clock.now, given, times) == {"unstarted": 12, "provisioning_unstarted": 5}
+        times.forget("x/a")
+        given["status"]["phase"] = "Running"
+        assert waiting(clock.now, given, times) == {}
+        assert times.placeable_since("x/a") is None
+
+    run_virtual(story())
+
+
 def test_a_deployment_is_measured_from_pending_to_ready() -> None:
     async def story() -> None:
         world = await start_claim_world()
@@ -135,6 +173,7 @@ def check_samples(registry: CollectorRegistry) -> None:
     found = {s.name: s for m in registry.collect() for s in m.samples}
     assert found["karpenter_pods_state"].labels["phase"] == "Running"
     assert value("karpenter_pods_bound_duration_seconds_count") == 3
+    assert value("karpenter_pods_scheduling_decision_duration_seconds_count") == 3
     assert value("karpenter_pods_startup_duration_seconds_count") == 3
     assert value("karpenter_pods_provisioning_bound_duration_seconds_count") == 3
     stage = "moxwell_pod_provisioning_stage_duration_seconds_count"

@@ -24,6 +24,7 @@ from moxwell.controllers.karpenter.decisions import (
     ThreadDecisions,
 )
 from moxwell.controllers.karpenter.options import IDLE_SECONDS, MOST_SECONDS, PackingMode
+from moxwell.controllers.karpenter.pod_decisions import PodDecisionTimes
 from moxwell.controllers.karpenter.provisioning.batcher import Batcher
 from moxwell.controllers.karpenter.provisioning.plan import (
     ProvisioningEvent,
@@ -31,6 +32,7 @@ from moxwell.controllers.karpenter.provisioning.plan import (
     explain,
     nominated_note,
     plan_provisioning,
+    real,
 )
 from moxwell.controllers.karpenter.provisioning_metrics import ProvisioningMetrics
 from moxwell.controllers.karpenter.state.objects import PODS
@@ -75,8 +77,10 @@ class Provisioner:
         metrics: ProvisioningMetrics,
         settings: ProvisioningSettings | None = None,
         decisions: DecisionRunner | None = None,
+        times: PodDecisionTimes | None = None,
     ) -> None:
         self._kube, self._state, self._clock = kube, state, clock
+        self._times = times or PodDecisionTimes(clock)
         self._recorder, self._metrics = recorder, metrics
         given = self._settings = settings or ProvisioningSettings()
         self._decisions = decisions or ThreadDecisions()
@@ -114,6 +118,7 @@ class Provisioner:
             len(view.ignored),
             len(view.cluster.nodes),
         )
+        self._note_times(view, plan)
         await self._perform(plan)
         if view.deferred:
             self._note_deferred(view)
@@ -131,6 +136,13 @@ class Provisioner:
             raise
         limit.finished()
         return plan
+
+    def _note_times(self, view: ScaledClusterView, plan: ProvisioningPlan) -> None:
+        """Remember when pods were decided about; those of leaving nodes are bound already."""
+        reason = ProvisioningEvent.FAILED_SCHEDULING
+        failed = frozenset(n.pod.key for n in plan.notes if n.note.reason == reason)
+        pods = (p.key for p in real(view.pending) if not p.node_name)
+        self._metrics.pods_decided(self._times.decided(pods, failed))
 
     def _note_deferred(self, view: ScaledClusterView) -> None:
         decided = len(view.pending)
@@ -183,6 +195,8 @@ class Provisioner:
 
     def _pod_changed(self, before: Any, after: Mapping[str, Any] | None, listed: bool) -> None:
         if after is not None and is_provisionable(after):
+            meta = after["metadata"]
+            self._times.seen(f"{meta.get('namespace') or 'default'}/{meta['name']}")
             self._batcher.trigger(str(after["metadata"]["uid"]))
 
     async def _recheck(self) -> None:
