@@ -16,6 +16,7 @@ from envtest import locate
 from envtest.__main__ import run as install
 from envtest.table import PEERS
 from moxwell.runtime import log
+from peers import bytecode
 from peers.autoscaler import run_autoscaler
 from peers.figures import Run
 from peers.machines import run_machines
@@ -51,6 +52,7 @@ def main() -> int:
     if _is_missing():
         print("peers: NOT RUN: the peers cannot be built, see above", file=sys.stderr)
         return 0
+    bytecode.compile_all()
     log.configure(form="console", level="error")  # the simulated guests and control planes
     chosen = {n: s for n, s in known.items() if not given.scenario or n in given.scenario}
     with tempfile.TemporaryDirectory(prefix="peers-") as scratch:

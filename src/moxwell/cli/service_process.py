@@ -9,6 +9,7 @@ terminal, need 10 MiB that a controller would keep as long as it runs.
 import asyncio
 import os
 import sys
+from asyncio import sslproto
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -21,6 +22,8 @@ T = TypeVar("T")
 ENVIRONMENT: Mapping[str, str] = {
     "MALLOC_ARENA_MAX": "1"
 }  # threads take turns anyway; each arena would need memory
+NOT_NEEDED = ("rich", "greenlet")  # structlog does without them
+TLS_BUFFER = 16 << 10  # bytes: one TLS record; asyncio allocates 256 KiB for each connection
 OPERATOR, CSI_CONTROLLER, CSI_NODE = "operator", "csi-controller", "csi-node"
 
 
@@ -44,7 +47,7 @@ def decode(text: str, type_: type[T]) -> T:
 
 def main() -> None:
     """Run the service that the arguments name until a signal ends it."""
-    sys.modules["rich"] = None  # type: ignore[assignment]  # structlog does without it
+    save_memory()
     services = {OPERATOR: _operator, CSI_CONTROLLER: _csi_controller, CSI_NODE: _csi_node}
     service, text = sys.argv[1:]
     try:
@@ -54,6 +57,12 @@ def main() -> None:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def save_memory() -> None:
+    """Import no optional packages, and give TLS connections smaller buffers."""
+    sys.modules.update(dict.fromkeys(NOT_NEEDED))  # type: ignore[arg-type]
+    sslproto.SSLProtocol.max_size = TLS_BUFFER
 
 
 def _operator(text: str) -> None:

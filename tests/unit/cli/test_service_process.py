@@ -1,7 +1,10 @@
 """The processes of ``moxwell operator`` and ``moxwell csi`` that replace their commands."""
 
+import asyncio
+import ssl
 import subprocess
 import sys
+from asyncio import sslproto
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +13,11 @@ import pytest
 from moxwell.app.autoscaler_files import AutoscalerFiles
 from moxwell.app.operator import OperatorOptions
 from moxwell.cli import service_process
+from moxwell.clock import SystemClock
 from moxwell.controllers.cloud.setup import CloudIntervals
 from moxwell.csi.main import ControllerOptions, NodeOptions
 from moxwell.csi.registration import KubeletRegistration
+from moxwell.lab.proxmox import certs
 from moxwell.runtime.settings import LeaseTimes, Listen, ManagerSettings
 
 SETTINGS = ManagerSettings(
@@ -30,7 +35,16 @@ OPERATOR = OperatorOptions(
     provider_files=AutoscalerFiles(proxmox_vmid=500),
     autoscaler={"mode": "exact"},
 )
-HEAVY = ("typer", "click", "rich", "cryptography", "pycdlib", "re2", "moxwell.app.admission")
+HEAVY = (
+    "typer",
+    "click",
+    "rich",
+    "greenlet",
+    "cryptography",
+    "pycdlib",
+    "re2",
+    "moxwell.app.admission",
+)
 NODE = NodeOptions("n", registration=KubeletRegistration("/csi.sock", Path("/registry")))
 ARGUMENTS: dict[str, tuple[tuple[Any, ...], Any]] = {
     "operator": ((OPERATOR, "debug"), tuple[OperatorOptions, str]),
@@ -61,6 +75,28 @@ def test_what_only_a_command_line_needs_is_not_loaded() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == []
+
+
+async def test_a_small_tls_buffer_transfers_large_bodies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sslproto.SSLProtocol, "max_size", service_process.TLS_BUFFER)
+    made = certs.make(tmp_path, SystemClock().now())
+    body = bytes(range(256)) * 4096
+
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(await reader.readexactly(len(body)))
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(echo, "127.0.0.1", 0, ssl=made.context())
+    trust = ssl.create_default_context(cafile=made.ca)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust)
+        writer.write(body)
+        assert await reader.readexactly(len(body)) == body
+        writer.close()
 
 
 @pytest.mark.parametrize(
