@@ -77,10 +77,10 @@ def _files(hostname: str, provider_id: str, network: GuestNetwork) -> dict[str, 
 
 def _network_unit(nic: Nic, master: str) -> str:
     dhcp = {(True, True): "yes", (True, False): "ipv4", (False, True): "ipv6"}
-    lines = ["[Match]", f"MACAddress={nic.mac.lower()}", "", "[GuestNetwork]"]
+    lines = ["[Match]", f"MACAddress={nic.mac.lower()}", "", "[Network]"]
     lines += [f"DHCP={dhcp.get((nic.dhcp4, nic.dhcp6), 'no')}"]
     lines += [f"VRF={master}"] if master else []
-    lines += [f"InterfaceAddress={a.cidr}" for a in nic.addresses]
+    lines += [f"Address={a.cidr}" for a in nic.addresses]
     lines += [f"DNS={server}" for server in nic.dns]
     lines += [f"Domains={' '.join(nic.search)}"] if nic.search else []
     lines += ["", "[Link]", f"MTUBytes={nic.mtu}"] if nic.mtu else []
@@ -96,7 +96,7 @@ def _netdev_unit(vrf: Vrf) -> str:
 
 
 def _vrf_unit(vrf: Vrf) -> str:
-    lines = ["[Match]", f"Name={vrf.name}", "", "[GuestNetwork]"]
+    lines = ["[Match]", f"Name={vrf.name}", "", "[Network]"]
     for route in vrf.routes:
         lines += _route_section(route)
     for policy in vrf.policies:
@@ -105,7 +105,7 @@ def _vrf_unit(vrf: Vrf) -> str:
 
 
 def _route_section(route: StaticRoute) -> list[str]:
-    lines = ["", "[StaticRoute]", f"Destination={destination(route)}"]
+    lines = ["", "[Route]", f"Destination={destination(route)}"]
     lines += [f"Gateway={route.via}"] if route.via else ["Scope=link"]
     lines += [f"Metric={route.metric}"] if route.metric is not None else []
     lines += [f"Table={route.table}"] if route.table is not None else []

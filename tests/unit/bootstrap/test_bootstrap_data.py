@@ -130,7 +130,7 @@ def test_ignition_merge(spec: str) -> None:
     assert ("filesystem" in by_path["/etc/proxmox-env"]) == spec.startswith("2.")
     unit = unquote(by_path["/etc/systemd/network/00-eth0.network"]["contents"]["source"])
     assert f"MACAddress={MAC.lower()}" in unit
-    assert "InterfaceAddress=10.0.0.5/24" in unit
+    assert "Address=10.0.0.5/24" in unit
     assert "Gateway=10.0.0.1\nMetric=100" in unit
     vrf = unquote(by_path["/etc/systemd/network/00-eth2.network"]["contents"]["source"])
     assert "VRF=vrf-ext" in vrf
