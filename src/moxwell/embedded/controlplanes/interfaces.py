@@ -3,7 +3,8 @@ Adds the address of a tenant's control plane to an interface, and removes it wit
 
 The tenant's folder records the interface before the address is added, so that after a crash an
 address that we added is known, and one that was there before is never removed. ``ip`` of iproute2
-does the work; without the right to use it the error says what to run.
+does the work; without the right to use it the error says what to run. An added address is announced
+to the neighbours, which may know another machine by it.
 """
 
 import ipaddress
@@ -14,12 +15,14 @@ from pathlib import Path
 import structlog
 
 from moxwell.atomic_file import write_private
+from moxwell.embedded.controlplanes.announcement import announce
 from moxwell.embedded.ports import AddressMissing, is_free
 from moxwell.errors import Denied, Terminal
 
 log = structlog.get_logger(__name__)
 FILE = "interface"
 IP_SECONDS = 10.0
+Announce = Callable[[str, str], str]  # interface and address; returns why it failed
 Run = Callable[[Sequence[str]], str]  # returns why it failed; empty: it did not
 
 
@@ -52,8 +55,13 @@ def has_address(host: str) -> bool:
 class Interfaces:
     """The addresses of this machine's interfaces."""
 
-    def __init__(self, run: Run = run_ip, has: Callable[[str], bool] = has_address) -> None:
-        self._run, self._has = run, has
+    def __init__(
+        self,
+        run: Run = run_ip,
+        has: Callable[[str], bool] = has_address,
+        announce: Announce = announce,
+    ) -> None:
+        self._run, self._has, self._announce = run, has, announce
 
     def ensure(self, folder: Path, interface: str, host: str) -> None:
         """Add the address of a tenant's folder unless the machine has it."""
@@ -68,6 +76,8 @@ class Interfaces:
                 f"`ip {' '.join(words)}` as root, or give Moxwell the capability CAP_NET_ADMIN"
             )
         log.info("address added", address=host, interface=interface)
+        if why := self._announce(interface, host):
+            log.warning("address not announced", address=host, interface=interface, reason=why)
 
     def release(self, folder: Path) -> None:
         """Remove the address that was added for a tenant's folder."""
