@@ -44,6 +44,8 @@ RegionNames = Annotated[
     list[str] | None, typer.Option("--region", help="Region; may be repeated; default: all.")
 ]
 
+CHECKSUM = "Expected checksum: sha256:…; published: as in the list of the publisher."
+
 
 @dataclass(frozen=True)
 class _Options:
@@ -51,7 +53,7 @@ class _Options:
 
     template: TemplateName
     source: Annotated[str, typer.Argument(help="Image; see the description above.")]
-    checksum: Annotated[str, typer.Option(help="Expected checksum: sha256:….")] = ""
+    checksum: Annotated[str, typer.Option(help=CHECKSUM)] = ""
     image_name: Annotated[
         str, typer.Option(help="File name of the image, if its format is not clear.")
     ] = ""
@@ -116,11 +118,11 @@ def build(options: _Options) -> None:
     ubuntu-24.04, debian-13 or flatcar.
     """
     from moxwell.bootstrap.cloud_images import find_image
-    from moxwell.cli.template_source import parse_checksum
+    from moxwell.cli.template_source import known_checksum
     from moxwell.controllers.infra.template_build.design import TemplateImage
 
     found = find_image(options.source, options.image_mirror)
-    kind, digits = parse_checksum(options.checksum)
+    kind, digits = known_checksum(found.url, options.checksum)
     image = TemplateImage(
         url=found.url, checksum=digits, checksum_type=kind, name=options.image_name
     )

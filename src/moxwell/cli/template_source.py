@@ -6,17 +6,22 @@ import hashlib
 import lzma
 import shutil
 import subprocess
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from moxwell.bootstrap.published_checksums import published_checksum
 from moxwell.controllers.infra.template_build.design import InvalidImage, LocalImage, TemplateImage
 from moxwell.controllers.infra.template_build.failures import ChecksumMismatch
-from moxwell.errors import Missing
+from moxwell.errors import Missing, Unreachable
 
 _FILES: dict[str, type[Any]] = {".gz": gzip.GzipFile, ".xz": lzma.LZMAFile, ".bz2": bz2.BZ2File}
+PUBLISHED = "published"
+LIST_SECONDS, MAX_LIST_BYTES = 30, 1 << 20
 _BY_LENGTH = {32: "md5", 40: "sha1", 56: "sha224", 64: "sha256", 96: "sha384", 128: "sha512"}
 
 
@@ -28,6 +33,25 @@ def parse_checksum(text: str) -> tuple[str, str]:
         if not kind:
             raise InvalidImage("--checksum has an unknown length; write it as sha256:…")
     return kind.lower(), digits
+
+
+def read_list(url: str) -> str:
+    """A checksum list of a publisher."""
+    try:
+        with urllib.request.urlopen(url, timeout=LIST_SECONDS) as answer:
+            return str(answer.read(MAX_LIST_BYTES).decode(errors="replace"))
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code == 404:
+            raise Missing(f"{url} does not exist") from error
+        raise Unreachable(f"HTTP status {error.code}") from error
+    except OSError as error:
+        raise Unreachable(str(error)) from error
+
+
+def known_checksum(url: str, text: str) -> tuple[str, str]:
+    """Type and digits of ``--checksum``; ``published`` reads the list of the publisher."""
+    return parse_checksum(published_checksum(url, read_list) if text == PUBLISHED else text)
 
 
 @contextmanager
