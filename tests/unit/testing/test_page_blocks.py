@@ -16,8 +16,20 @@ from support.page_blocks import (
 
 ROOT = Path(__file__).parents[3]
 # Pages whose blocks are run by tests/e2e/test_pages.py, and those that another test runs.
-RUN = {"README.md", "howto-clusters.md", "howto-backup.md", "howto-verify.md", "tutorial-tenant.md"}
-ELSEWHERE = {"tutorial-storage.md": "tests/e2e/test_storage_tutorial.py"}
+RUN = {
+    "README.md",
+    "howto-clusters.md",
+    "howto-backup.md",
+    "howto-verify.md",
+    "tutorial-tenant.md",
+}
+ELSEWHERE = {
+    "tutorial-storage.md": "tests/e2e/test_storage_tutorial.py",
+    "tutorial-own-proxmox.md": "tests/e2e/test_own_pages.py",
+    "howto-connect-proxmox.md": "tests/e2e/test_own_pages.py",
+    "howto-templates.md": "tests/e2e/test_own_pages.py",
+    "howto-isolate-tenants.md": "tests/e2e/test_own_pages.py",
+}
 
 STEPS: dict[str, tuple[str, list[Step]]] = {
     "commands and output": (
