@@ -22,8 +22,12 @@ from moxwell.api.capi.bootstrap import (
     NodeRegistration,
 )
 from moxwell.api.capi.shared import APIEndpoint
+from moxwell.bootstrap.bootstrap_data import BootstrapData, BootstrapIdentity, nocloud_files
 from moxwell.bootstrap.iso import build_iso
+from moxwell.bootstrap.network import GuestNetwork
+from moxwell.bootstrap.talos_config import TalosCluster, patched, worker_config
 from moxwell.clock import SystemClock
+from moxwell.embedded.clusterapi.bootstrap_tokens import token_secret
 from moxwell.embedded.clusterapi.kubeadm import cloud_config as kubeadm
 from moxwell.embedded.clusterapi.tenantcontrolplane.plan import (
     HostedControlPlane,
@@ -108,7 +112,7 @@ async def world(folder: Path) -> AsyncIterator[World]:
         access = kubeconfig.parse(plane.admin_kubeconfig).access(clock, {})
         async with KubeTransport(access) as transport:
             kube = Kube(transport)
-            await kube.create(kubeadm.token_secret(TOKEN, clock.now(), KubeadmConfig()), SECRETS)
+            await kube.create(token_secret(TOKEN, clock.now(), KubeadmConfig()), SECRETS)
             yield World(clock, guests, planes, plane, kube)
         for task in tasks:
             task.cancel()
@@ -131,6 +135,34 @@ def config_drive(plane: HostedControlPlane, name: str, token: str = TOKEN, pin: 
             "network-config": b"version: 2\nethernets: {}\n",
         }
     )
+
+
+def talos_drive(plane: HostedControlPlane, name: str, token: str = TOKEN) -> bytes:
+    """The bootstrap ISO of a Talos worker, with a hostname of its own."""
+    ca = plane.ca.encode()
+    endpoint = f"https://{plane.host}:{plane.port}"
+    cluster = TalosCluster(name="c1", endpoint=endpoint, ca=ca, talos_ca=ca, talos_token=TOKEN)
+    text = patched(worker_config(cluster, "v1.34.1", token), ())
+    identity = BootstrapIdentity(name, f"proxmox://r1/{name}", "v1.34.1")
+    data = BootstrapData(text.encode(), "talos")
+    return build_iso(nocloud_files(data, identity, GuestNetwork(())))
+
+
+def test_a_talos_worker_joins_without_discovery(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path) as w:
+            await w.guests.booted(StubVm(103, talos_drive(w.plane, "t1")))
+            await w.guests.booted(StubVm(104, talos_drive(w.plane, "t2", "abcdef.wrong")))
+
+            async def joined() -> Any:
+                node = await w.kube.find(NODES, "t1")
+                return node is not None and is_ready(node) and node
+
+            node = await w.until(joined)
+            assert node["spec"]["providerID"] == "proxmox://r1/t1"
+            assert await w.kube.find(NODES, "t2") is None
+
+    run_virtual(scenario())
 
 
 def is_ready(node: dict[str, Any]) -> bool:

@@ -7,6 +7,7 @@ import pytest
 from moxwell.api import registry
 from moxwell.api.capi.core import Cluster
 from moxwell.api.capi.machinesets import MachineDeployment, MachineSet
+from moxwell.api.capi.talos import TalosConfig, TalosConfigTemplate
 from moxwell.api.cozystack import Kubernetes
 from moxwell.api.infra.machine import ProxmoxMachineTemplate
 from moxwell.testing.loop import run_virtual
@@ -25,6 +26,26 @@ def test_a_cluster_in_either_form(spec: dict[str, Any]) -> None:
             assert found.status.endpoint == "https://c1.tenant-demo:6443"
             guests = await w.guests("c1")
             assert {g.spec.region for g in guests} == {"north", "south"}
+
+    run_virtual(story())
+
+
+def test_a_group_of_talos_nodes_beside_others() -> None:
+    async def story() -> None:
+        async with tenancy() as w:
+            talos = {"name": "t", "replicas": 2, "os": "talos", "template": 9000}
+            groups: list[dict[str, Any]] = [{"name": "a", "replicas": 1}, talos]
+            await w.put(app("c1", nodeGroups=groups))
+            await w.until(lambda: w.ready("c1", 3))
+            configs = await w.kube.list(TalosConfig, SPACE)
+            assert [c.status.ready for c in configs.items] == [True, True]
+            await w.put(app("c1", nodeGroups=[{"name": "a", "replicas": 1}]))
+            await w.until(lambda: w.ready("c1", 1))
+
+            async def removed() -> bool:
+                return not (await w.kube.list(TalosConfigTemplate, SPACE)).items
+
+            await w.until(removed)
 
     run_virtual(story())
 

@@ -74,6 +74,8 @@ def _build(go: Go, tool: Tool, work: Path, out: Path) -> None:
     upstream = gomod.parse(go.run("mod", "edit", "-json", str(source / "go.mod"), cwd=work))
     (work / "go.mod").write_text(gomod.text(tool, upstream))
     _trust_sums(source, work)
+    if tool.own:
+        shutil.copyfile(Path(__file__).parent / tool.own / "main.go", work / "main.go")
     stamps = " ".join(f"-X {stamp}" for stamp in tool.stamps)
     flags = f"-s -w {stamps}".strip()
     go.run("build", "-ldflags", flags, "-o", str(out / tool.name), tool.target, cwd=work)

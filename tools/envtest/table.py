@@ -12,6 +12,7 @@ from dataclasses import dataclass
 KUBERNETES = "v1.36.3"
 OLDEST_KUBECTL = "v1.29.15"  # the oldest version that the embedded API server supports
 CLUSTER_API = "v1.13.6"
+TALOS = "v1.11.5"
 SNAPSHOTTER = "v8.3.0"
 KONNECTIVITY = "v0.34.0"
 ETCD = "v3.6.10"
@@ -28,12 +29,15 @@ class Tool:
     stamps: tuple[str, ...] = ()
     siblings: tuple[tuple[str, str], ...] = ()
     pins: tuple[tuple[str, str], ...] = ()
+    own: str = ""  # a folder beside this file with ``main.go``, which uses the module
     keep: tuple[str, ...] = ()
     keep_from: tuple[tuple[str, str, str], ...] = ()
 
     @property
     def target(self) -> str:
         """The Go package with ``main``."""
+        if self.own:
+            return "."
         return f"{self.module}/{self.package}" if self.package else self.module
 
     @property
@@ -165,6 +169,7 @@ TOOLS: tuple[Tool, ...] = (
         "v1.14.0",
         "cmd/csi-resizer",
     ),
+    Tool("talos-config-check", "github.com/siderolabs/talos/pkg/machinery", TALOS, own="talos"),
     _snapshotter("csi-snapshotter"),
     _snapshotter("snapshot-controller"),
 )

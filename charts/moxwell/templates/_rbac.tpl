@@ -77,7 +77,7 @@
   verbs: [get, list, watch, create, patch, delete]
 - {apiGroups: [cluster.x-k8s.io], resources: [machines, machinesets], verbs: [get, list, watch]}
 - {apiGroups: [controlplane.cluster.x-k8s.io], resources: [kamajicontrolplanes], verbs: [get, list, watch, create, patch, delete]}
-- {apiGroups: [bootstrap.cluster.x-k8s.io], resources: [kubeadmconfigtemplates], verbs: [get, list, create, patch, delete]}
+- {apiGroups: [bootstrap.cluster.x-k8s.io], resources: [kubeadmconfigtemplates, talosconfigtemplates], verbs: [get, list, create, patch, delete]}
 - apiGroups: [infrastructure.cluster.x-k8s.io]
   resources: [proxmoxclusters, proxmoxmachinetemplates]
   verbs: [get, list, create, patch, delete]

@@ -8,7 +8,7 @@ invalid value is an error message for users.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, field
@@ -81,6 +81,7 @@ class NodeGroup(Value, frozen=True, kw_only=True):
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[str, ...] = ()
     version: str = ""
+    os: Literal["", "talos"] = ""  # bootstrapped by kubeadm unless it is Talos
 
     @property
     def autoscaled(self) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from moxwell.api import cozystack, crd, gateway, ipam, kamaji, reference
-from moxwell.api.capi import bootstrap, controlplane, convert, core, machinesets, v1beta1
+from moxwell.api.capi import bootstrap, controlplane, convert, core, machinesets, talos, v1beta1
 from moxwell.api.conversion import KindConversion
 from moxwell.api.core import events, nodes, pods, resources, storage
 from moxwell.api.crd import ConversionWebhook
@@ -26,6 +26,7 @@ UPSTREAM: tuple[type[Object], ...] = (
     *machinesets.KINDS,
     *v1beta1.KINDS,
     *bootstrap.KINDS,
+    *talos.KINDS,
     *controlplane.KINDS,
     *ipam.KINDS,
     *kamaji.KINDS,

@@ -151,6 +151,16 @@ def test_talos_gets_its_provider_id() -> None:
 
 
 @pytest.mark.parametrize(
+    "data", [b"version: v1alpha1\nmachine: {type: controlplane}\n", b"## anything\n"]
+)
+def test_data_without_a_format_is_passed_unchanged(data: bytes) -> None:
+    """Cluster API's Talos provider names no format in its Secrets."""
+    made = files(BootstrapData(data))
+    assert made["user-data"] == data
+    assert yaml.safe_load(made["meta-data"])["local-hostname"] == "worker-1"
+
+
+@pytest.mark.parametrize(
     "bootstrap",
     [
         pytest.param(BootstrapData(b"not json", "ignition"), id="ignition that is no JSON"),

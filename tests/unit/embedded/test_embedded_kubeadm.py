@@ -9,7 +9,7 @@ import pytest
 
 from moxwell.api.capi.bootstrap import KubeadmConfig
 from moxwell.api.capi.core import Cluster, Machine
-from moxwell.embedded.clusterapi.kubeadm import cloud_config
+from moxwell.embedded.clusterapi import bootstrap_tokens
 from moxwell.embedded.clusterapi.kubeadm.plan import (
     CreateBootstrapData,
     ObservedKubeadmConfig,
@@ -113,7 +113,7 @@ def test_next_move(seen: dict[str, Any], expected: Any) -> None:
     ],
 )
 def test_a_token_is_renewed_when_half_its_life_is_over(minutes: int, due: bool) -> None:
-    assert cloud_config.needs_renewal(token(minutes), NOW) is due
+    assert bootstrap_tokens.needs_renewal(token(minutes), NOW) is due
 
 
 def test_a_move_does_not_show_secrets() -> None:

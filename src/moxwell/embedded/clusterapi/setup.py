@@ -6,6 +6,7 @@ from typing import Any
 from moxwell.api.capi.bootstrap import KubeadmConfig
 from moxwell.api.capi.core import Machine
 from moxwell.api.capi.machinesets import MachineHealthCheck
+from moxwell.api.capi.talos import TalosConfig
 from moxwell.api.ipam import GlobalInClusterIPPool, InClusterIPPool, IPAddress
 from moxwell.api.kinds import Resource
 from moxwell.clock import Clock
@@ -22,12 +23,14 @@ from moxwell.embedded.clusterapi.machinehealthcheck.controller import (
 )
 from moxwell.embedded.clusterapi.machineset.controller import MachineSetController
 from moxwell.embedded.clusterapi.references import ReferenceResolver
+from moxwell.embedded.clusterapi.talos.controller import TalosConfigController
 from moxwell.kube.client import Kube
 from moxwell.runtime.caches import Caches
 from moxwell.runtime.reconciler import Controller
 from moxwell.runtime.tenant_clients import TenantClients
 
 PAUSABLE = {"cluster", "machine", "machineset", "machinedeployment", "kubeadmconfig"} | {
+    "talosconfig",
     "kubeadmcontrolplane",
     "ipaddressclaim",
 }
@@ -45,7 +48,7 @@ def controllers(
 ) -> tuple[Controller, ...]:
     """``infrastructure`` are the cluster and machine kinds of the infrastructure provider."""
     infra_cluster, infra_machine = infrastructure
-    parts = (infra_machine, KubeadmConfig)
+    parts = (infra_machine, KubeadmConfig, TalosConfig)
     by_kind = {(part.resource.group, part.resource.kind): caches.of(part) for part in parts}
     resolver, machines = ReferenceResolver(resources, by_kind), caches.of(Machine)
     addresses, checks = caches.of(IPAddress), caches.of(MachineHealthCheck)
@@ -56,6 +59,7 @@ def controllers(
         "machinedeployment": MachineDeploymentController(kube),
         "machinehealthcheck": MachineHealthCheckController(kube, tenants, clock, checks, machines),
         "kubeadmconfig": KubeadmConfigController(kube, tenants, clock),
+        "talosconfig": TalosConfigController(kube, tenants, clock),
         "kubeadmcontrolplane": KubeadmControlPlaneController(kube, resolver, clock),
         "ipaddressclaim": IPAddressClaimController(kube, clock, caches),
         "inclusterippool": IPPoolController(InClusterIPPool, addresses),

@@ -60,12 +60,16 @@ async def join_cluster(join: KubeadmJoin, dial: Dial, clock: Clock) -> NodeKubec
     deadline = clock.monotonic() + TIMEOUT_SECONDS
     while True:
         try:
-            trusted = await _discover(join, dial)
+            trusted = _known(join) or await _discover(join, dial)
             return await _bootstrap(join, trusted, dial, clock)
         except Retryable as error:
             if clock.monotonic() >= deadline:
                 raise Unreachable(f"timed out joining {join.endpoint}: {error}") from error
             await clock.sleep(POLL_SECONDS)
+
+
+def _known(join: KubeadmJoin) -> ApiAccess | None:
+    return ApiAccess(server=_url(join.endpoint), ca=join.ca) if join.ca else None
 
 
 async def _discover(join: KubeadmJoin, dial: Dial) -> ApiAccess:

@@ -1,7 +1,7 @@
 """
 Interprets user-data on first boot: files, commands and the kubeadm invocation among them.
 
-Parses cloud-config (with the jinja header of Cluster API's bootstrap data) and Ignition into
+Parses cloud-config (with the jinja header of Cluster API's bootstrap data), Ignition and Talos into
 :class:`ParsedUserData`. ``find_join`` finds the ``kubeadm join`` command and reads the
 configuration file it names. Raises :class:`~moxwell.errors.Invalid` for unreadable data.
 """
@@ -33,15 +33,6 @@ TAINTS: tuple[Mapping[str, Any], ...] = ({"key": CONTROL_PLANE, "effect": "NoSch
 
 
 @dataclass(frozen=True, slots=True)
-class ParsedUserData:
-    """Files to write and commands to run, in order."""
-
-    files: Mapping[str, str] = field(default_factory=dict, repr=False)  # contains tokens and keys
-    commands: tuple[str, ...] = ()
-    hostname: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class KubeadmJoin:
     """The fields of a kubeadm JoinConfiguration that a node needs."""
 
@@ -54,6 +45,17 @@ class KubeadmJoin:
     taints: tuple[Mapping[str, Any], ...] = ()
     sentinel: bool = False
     control_plane: bool = False
+    ca: str = ""  # known without discovery
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedUserData:
+    """Files to write and commands to run, in order."""
+
+    files: Mapping[str, str] = field(default_factory=dict, repr=False)  # contains tokens and keys
+    commands: tuple[str, ...] = ()
+    hostname: str = ""
+    join: KubeadmJoin | None = None  # without kubeadm
 
 
 def read_user_data(config_drive: ConfigDrive) -> ParsedUserData:
@@ -64,7 +66,7 @@ def read_user_data(config_drive: ConfigDrive) -> ParsedUserData:
     if text.lstrip().startswith("{"):
         return _ignition(text)
     if not text.startswith("#cloud-config"):
-        raise Invalid("user-data is neither #cloud-config nor Ignition")
+        return _talos(text, config_drive)
     return _cloud_config(text, config_drive)
 
 
@@ -123,6 +125,30 @@ def _command(command: Any) -> str:
     return " ".join(map(str, command)) if isinstance(command, list) else str(command)
 
 
+def _talos(text: str, config_drive: ConfigDrive) -> ParsedUserData:
+    """A Talos worker: its kubelet joins with CA and token of the machine configuration."""
+    try:
+        documents = [d for d in yaml.safe_load_all(text) if isinstance(d, dict)]
+        config = next((d for d in documents if "machine" in d), None)
+        if config is None or config["machine"]["type"] != "worker":
+            raise Invalid("user-data is neither #cloud-config nor Ignition nor a Talos worker")
+        machine, cluster = config["machine"], config["cluster"]
+        join = KubeadmJoin(
+            endpoint=str(cluster["controlPlane"]["endpoint"]),
+            token=str(cluster["token"]),
+            ca_hashes=(),
+            unsafe_skip_ca=False,
+            node_name=str(machine.get("network", {}).get("hostname") or config_drive.hostname),
+            kubelet_args=kubelet_args(machine["kubelet"].get("extraArgs")),
+            ca=base64.b64decode(cluster["ca"]["crt"]).decode(),
+        )
+    except yaml.YAMLError as error:
+        raise yaml_error("user-data", error) from None
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise Invalid(f"the Talos machine configuration is incomplete: {error}") from None
+    return ParsedUserData(hostname=join.node_name, join=join)
+
+
 def _ignition(text: str) -> ParsedUserData:
     try:
         config = json.loads(text)
@@ -166,6 +192,8 @@ def _data_url(source: str) -> str:
 
 def find_join(parsed: ParsedUserData) -> KubeadmJoin | None:
     """Find the ``kubeadm join`` in the user-data; None if there is none."""
+    if parsed.join is not None:
+        return parsed.join
     script = "\n".join([*parsed.commands, *parsed.files.values()])
     join_config = _JOIN.search(script)
     if join_config is None:

@@ -8,6 +8,8 @@ only a change of content causes a rolling update.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import yaml
+
 from moxwell.api.capi.shared import CLUSTER_NAME, DEPLOYMENT_NAME
 from moxwell.api.cozystack import Kubernetes, NodeGroup
 from moxwell.api.infra.machine import GROUP as INFRA
@@ -27,6 +29,7 @@ from moxwell.errors import Invalid
 
 Json = dict[str, Any]
 AUTOSCALER = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-"
+TALOS = "talos"
 CAPACITY = "capacity.cluster-autoscaler.kubernetes.io/"
 
 
@@ -34,9 +37,9 @@ def group_objects(app: Kubernetes, group: NodeGroup, defaults: Defaults) -> Iter
     """The objects of a group, in the order of creation."""
     size, name = size_of(group), f"{app.name}-{group.name}"
     machine = machine_spec(app, group, size, defaults)
-    kubeadm = kubeadm_spec(group)
+    bootstrap_kind, api, bootstrap = bootstrap_template(group)
     machine_name = f"{name}-{short_hash(machine)}"
-    kubeadm_name = f"{name}-{short_hash(kubeadm)}"
+    bootstrap_name = f"{name}-{short_hash(bootstrap)}"
     yield new_object(
         app,
         f"{INFRA}/{HUB}",
@@ -44,9 +47,9 @@ def group_objects(app: Kubernetes, group: NodeGroup, defaults: Defaults) -> Iter
         machine_name,
         {"template": {"spec": machine}},
     )
-    template = {"template": {"spec": kubeadm}}
-    yield new_object(app, f"{BOOTSTRAP}/v1beta2", "KubeadmConfigTemplate", kubeadm_name, template)
-    yield deployment(app, group, size, defaults, (machine_name, kubeadm_name))
+    template = {"template": {"spec": bootstrap}}
+    yield new_object(app, f"{BOOTSTRAP}/{api}", bootstrap_kind, bootstrap_name, template)
+    yield deployment(app, group, size, defaults, (machine_name, bootstrap_name))
     yield health_check(app, group)
 
 
@@ -125,6 +128,11 @@ def _template(group: NodeGroup) -> Json:
         return {"templateSelector": {"matchTags": list(group.template_tags)}}
     if isinstance(group.template, int):
         return {"templateID": group.template}
+    if group.os == TALOS and not group.template:
+        raise Invalid(
+            f"node group {group.name}: os {TALOS} needs `template` or `templateTags` with a "
+            "template of Talos; the version alone does not tell it from others"
+        )
     return {"templateName": group.template} if group.template else {}
 
 
@@ -133,6 +141,26 @@ def _has_pool(app: Kubernetes, group: NodeGroup, defaults: Defaults) -> bool:
         return True
     names = regions_of(app, group, defaults)
     return all(r.pool for r in defaults.regions if r.name in names)
+
+
+def bootstrap_template(group: NodeGroup) -> tuple[str, str, Json]:
+    """Kind, version and spec of a group's bootstrap template."""
+    if group.os == TALOS:
+        return "TalosConfigTemplate", "v1alpha3", talos_spec(group)
+    return "KubeadmConfigTemplate", "v1beta2", kubeadm_spec(group)
+
+
+def talos_spec(group: NodeGroup) -> Json:
+    """
+    The spec of a group's TalosConfigTemplate.
+
+    The provider ID is not in the patch: the bootstrap ISO of each machine has it.
+    """
+    registration = kubeadm_spec(group)["joinConfiguration"]["nodeRegistration"]
+    args = {a["name"]: a["value"] for a in registration["kubeletExtraArgs"]}
+    del args["provider-id"]
+    patch = {"machine": {"kubelet": {"extraArgs": args}}}
+    return {"generateType": "worker", "strategicPatches": [yaml.safe_dump(patch)]}
 
 
 def kubeadm_spec(group: NodeGroup) -> Json:
@@ -175,7 +203,7 @@ def deployment(
     app: Kubernetes, group: NodeGroup, size: NodeSize, defaults: Defaults, names: tuple[str, str]
 ) -> Json:
     """The MachineDeployment; an autoscaled one has bounds instead of a replica count."""
-    machine, kubeadm = names
+    machine, bootstrap = names
     name = f"{app.name}-{group.name}"
     roles = {f"node-role.kubernetes.io/{role}": "" for role in group.roles}
     labels = {CLUSTER_NAME: app.name, DEPLOYMENT_NAME: name, GROUP_LABEL: group.name, **roles}
@@ -194,7 +222,7 @@ def deployment(
             "spec": {
                 "clusterName": app.name,
                 "version": group.version or version_of(app, defaults),
-                "bootstrap": {"configRef": ref(BOOTSTRAP, "KubeadmConfigTemplate", kubeadm)},
+                "bootstrap": {"configRef": ref(BOOTSTRAP, bootstrap_template(group)[0], bootstrap)},
                 "infrastructureRef": ref(INFRA, "ProxmoxMachineTemplate", machine),
             },
         },

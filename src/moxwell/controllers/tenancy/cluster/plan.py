@@ -17,6 +17,7 @@ from moxwell.api.capi.controlplane import KamajiControlPlane
 from moxwell.api.capi.core import Cluster, Machine
 from moxwell.api.capi.machinesets import MachineDeployment, MachineHealthCheck, MachineSet
 from moxwell.api.capi.shared import CLUSTER_NAME
+from moxwell.api.capi.talos import TalosConfigTemplate
 from moxwell.api.cozystack import Kubernetes
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachine, ProxmoxMachineTemplate
@@ -48,8 +49,15 @@ from moxwell.runtime.writes import Apply, Create, Delete, Write
 
 Json = dict[str, Any]
 POLL_SECONDS = 5.0
-TEMPLATES = ("ProxmoxMachineTemplate", "KubeadmConfigTemplate")
-GROUP_KINDS = (MachineDeployment, MachineHealthCheck, ProxmoxMachineTemplate, KubeadmConfigTemplate)
+TEMPLATES = ("ProxmoxMachineTemplate", "KubeadmConfigTemplate", "TalosConfigTemplate")
+OPTIONAL_KINDS = (TalosConfigTemplate,)  # a management cluster may not serve them
+GROUP_KINDS = (
+    MachineDeployment,
+    MachineHealthCheck,
+    ProxmoxMachineTemplate,
+    KubeadmConfigTemplate,
+    *OPTIONAL_KINDS,
+)
 CLUSTER_KINDS = (ProxmoxCluster, KamajiControlPlane, Cluster)
 RESOURCES: Mapping[str, Resource] = {
     kind.resource.kind: kind.resource for kind in (*GROUP_KINDS, *CLUSTER_KINDS)

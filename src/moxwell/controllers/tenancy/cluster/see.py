@@ -1,6 +1,6 @@
 """Read the objects of a tenant cluster from the management API."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +10,7 @@ from moxwell.api.capi.machinesets import MachineDeployment, MachineSet
 from moxwell.api.capi.shared import CLUSTER_NAME
 from moxwell.api.cozystack import Kubernetes
 from moxwell.api.infra.machine import ProxmoxMachine
-from moxwell.api.kinds import Resource
+from moxwell.api.kinds import Object, Resource
 from moxwell.clock import Clock
 from moxwell.controllers.tenancy.annotations import (
     BRIDGE,
@@ -25,11 +25,12 @@ from moxwell.controllers.tenancy.cluster.defaults import Defaults
 from moxwell.controllers.tenancy.cluster.plan import (
     CLUSTER_KINDS,
     GROUP_KINDS,
+    OPTIONAL_KINDS,
     ObservedTenantCluster,
 )
 from moxwell.controllers.tenancy.cluster.preflight import ClusterPreflight
 from moxwell.controllers.tenancy.cluster.rollout_order import GroupProgress
-from moxwell.errors import Invalid
+from moxwell.errors import Invalid, Missing
 from moxwell.kube.reader import Reader
 from moxwell.preflight.outcome import RegionCheck
 from moxwell.runtime.cache import Cache
@@ -199,10 +200,18 @@ class TenantClusterObserver:
         for resource in (kind.resource for kind in CLUSTER_KINDS):
             obj = await self._whole.find(resource, app.name, app.namespace)
             found += [_typed(obj, resource)] if obj is not None else []
-        for resource in (kind.resource for kind in GROUP_KINDS):
-            page = await self._whole.list(resource, app.namespace)
-            found += [_typed(obj, resource) for obj in page.items if _may_belong(obj, app)]
+        for kind in GROUP_KINDS:
+            items = await self._listed(kind, app.namespace)
+            found += [_typed(obj, kind.resource) for obj in items if _may_belong(obj, app)]
         return tuple(found)
+
+    async def _listed(self, kind: type[Object], namespace: str) -> Sequence[Json]:
+        try:
+            return (await self._whole.list(kind.resource, namespace)).items
+        except Missing:
+            if kind in OPTIONAL_KINDS:
+                return ()
+            raise
 
 
 def _may_belong(obj: Json, app: Kubernetes) -> bool:

@@ -20,6 +20,8 @@ _SECRET = frozenset(
         ("certificates.k8s.io", "certificatesigningrequests"),
         ("bootstrap.cluster.x-k8s.io", "kubeadmconfigs"),
         ("bootstrap.cluster.x-k8s.io", "kubeadmconfigtemplates"),
+        ("bootstrap.cluster.x-k8s.io", "talosconfigs"),
+        ("bootstrap.cluster.x-k8s.io", "talosconfigtemplates"),
     ]
 )  # fmt: skip
 READS = ("get", "list", "watch")

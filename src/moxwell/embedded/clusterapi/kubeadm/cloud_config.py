@@ -5,10 +5,8 @@ The files and commands are those of Cluster API's kubeadm bootstrap provider, in
 an image built for it works.
 """
 
-import base64
 import hashlib
 from collections.abc import Mapping
-from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -19,8 +17,6 @@ from cryptography.hazmat.primitives import serialization
 from moxwell.api.capi.bootstrap import CloudInitUser, File, KubeadmConfig, KubeadmConfigSpec
 from moxwell.api.capi.core import Cluster
 from moxwell.api.capi.shared import APIEndpoint
-from moxwell.api.meta import parse_time
-from moxwell.bootstrap import join_tokens
 from moxwell.embedded.ports import host_port
 
 Json = dict[str, Any]
@@ -28,9 +24,6 @@ JOIN_PATH = "/run/kubeadm/kubeadm-join-config.yaml"
 INIT_PATH = "/run/kubeadm/kubeadm.yaml"
 KUBEADM_API = "kubeadm.k8s.io/v1beta4"
 SENTINEL = "/run/cluster-api/bootstrap-success.complete"
-LIFE = timedelta(minutes=15)
-GROUPS = "system:bootstrappers:kubeadm:default-node-token"
-CLAIM_UID = "moxwell.dev/nodeclaim-uid"  # label of the machines of the autoscaler
 
 
 def ca_hash(pem: bytes) -> str:
@@ -40,42 +33,6 @@ def ca_hash(pem: bytes) -> str:
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )
     return "sha256:" + hashlib.sha256(key).hexdigest()
-
-
-def token_secret(token: str, now: datetime, config: KubeadmConfig) -> Json:
-    """
-    The bootstrap token Secret in ``kube-system``; the token is valid for ``LIFE``.
-
-    The token of a machine of the autoscaler is bound to the name of its node, which is that of its
-    KubeadmConfig.
-    """
-    claim = config.metadata.labels.get(CLAIM_UID)
-    bound = join_tokens.bound_metadata(config.name, claim) if claim else {}
-    short, _, rest = token.partition(".")
-    fields = {
-        "token-id": short,
-        "token-secret": rest,
-        "expiration": expiry(now),
-        "usage-bootstrap-authentication": "true",
-        "usage-bootstrap-signing": "true",
-        "auth-extra-groups": join_tokens.GROUP if bound else GROUPS,
-        "description": "token of a machine that joins the cluster",
-    }
-    data = {name: base64.b64encode(text.encode()).decode() for name, text in fields.items()}
-    meta = {"name": f"bootstrap-token-{short}", "namespace": "kube-system"} | bound
-    kind = "bootstrap.kubernetes.io/token"
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "type": kind, "data": data}
-
-
-def expiry(now: datetime) -> str:
-    """When a token that is created or renewed now expires."""
-    return (now + LIFE).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def needs_renewal(token: Json, now: datetime) -> bool:
-    """Whether less than half of the lifetime of a token is left."""
-    until = base64.b64decode((token.get("data") or {}).get("expiration", "")).decode()
-    return not until or parse_time(until) - now < LIFE / 2
 
 
 def join_configuration(

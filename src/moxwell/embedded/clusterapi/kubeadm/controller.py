@@ -1,17 +1,13 @@
 """The kubeadm bootstrap provider of Cluster API: user data and bootstrap tokens."""
 
 import base64
-import secrets
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
 from moxwell.api.capi.bootstrap import KubeadmConfig, KubeadmConfigStatus
 from moxwell.api.capi.core import Cluster, Machine
-from moxwell.api.capi.shared import CLUSTER_NAME, SECRET_TYPE
-from moxwell.api.kinds import owner_reference
 from moxwell.clock import Clock
+from moxwell.embedded.clusterapi import bootstrap_tokens
 from moxwell.embedded.clusterapi.kubeadm import certificates, cloud_config
 from moxwell.embedded.clusterapi.kubeadm.plan import (
     CreateBootstrapData,
@@ -33,9 +29,8 @@ from moxwell.runtime.key import Key
 from moxwell.runtime.reconciler import Reconciler
 from moxwell.runtime.tenant_clients import TenantClients
 from moxwell.runtime.watches import Watch
-from moxwell.runtime.writes import Create, Merge
+from moxwell.runtime.writes import Create
 
-TOKEN_ID = "moxwell.dev/bootstrap-token-id"  # annotation of the data Secret
 Json = dict[str, Any]
 
 
@@ -72,7 +67,7 @@ class KubeadmConfigController(
             return ObservedKubeadmConfig(now=now)
         data = await reader.find(SECRETS, config.name, config.namespace)
         if data is not None:
-            token = await self._token(machine, data)
+            token = await bootstrap_tokens.find_token(self._tenants, machine, data)
             return ObservedKubeadmConfig(
                 now=now, machine=machine, has_data_secret=True, token_secret=token
             )
@@ -92,17 +87,6 @@ class KubeadmConfigController(
             pki={} if role is KubeadmRole.WORKER else await _pki(name, namespace, reader),
         )
 
-    async def _token(self, machine: Machine, data: Json) -> Json | None:
-        """The bootstrap token of a machine that has not joined yet."""
-        token_id = (data["metadata"].get("annotations") or {}).get(TOKEN_ID)
-        if machine.status.node_ref is not None or not token_id:
-            return None
-        key = Key(machine.namespace, machine.spec.cluster_name)
-        tenant: Reader | None = await self._tenants.find(key)
-        if tenant is None:
-            return None
-        return await tenant.find(SECRETS, f"bootstrap-token-{token_id}", "kube-system")
-
     def plan(self, config: KubeadmConfig, seen: ObservedKubeadmConfig) -> KubeadmConfigMove:
         return next_move(config, seen)
 
@@ -112,24 +96,22 @@ class KubeadmConfigController(
         elif isinstance(move, CreateInitData):
             documents = cloud_config.init_configuration(move.config, move.cluster, move.version)
             data = cloud_config.init_data(move.config.spec, documents, move.contents, move.pki)
-            secret = _data_secret(move.config, move.cluster.name, data)
+            secret = bootstrap_tokens.data_secret(move.config, move.cluster.name, data)
             await Create(secret, SECRETS).perform(self._kube)
         elif isinstance(move, RenewToken):
-            expiration = base64.b64encode(cloud_config.expiry(move.now).encode()).decode()
-            change = {"data": {"expiration": expiration}}
-            renewal = Merge(SECRETS, move.name, change, "kube-system", missing_ok=True)
+            renewal = bootstrap_tokens.renewal(move.name, move.now)
             await renewal.perform(await self._tenants.get(move.tenant))
 
     async def _create(self, move: CreateBootstrapData) -> None:
         """The token first: a data Secret with a token that does not exist would be final."""
-        token = _new_token()
+        token = bootstrap_tokens.new_token()
         tenant = await self._tenants.get(move.tenant)
-        await tenant.create(cloud_config.token_secret(token, move.now, move.config), SECRETS)
+        await tenant.create(bootstrap_tokens.token_secret(token, move.now, move.config), SECRETS)
         ca_hash = cloud_config.ca_hash(base64.b64decode(move.ca_secret["data"]["tls.crt"]))
         endpoint = move.cluster.spec.control_plane_endpoint
         join = cloud_config.join_configuration(move.config, endpoint, token, [ca_hash])
         data = cloud_config.join_data(move.config.spec, join, move.contents, move.pki)
-        secret = _data_secret(move.config, move.tenant.name, data, token)
+        secret = bootstrap_tokens.data_secret(move.config, move.tenant.name, data, token)
         await Create(secret, SECRETS).perform(self._kube)
 
     def describe(
@@ -160,32 +142,3 @@ async def _pki(cluster: str, namespace: str, reader: Reader) -> dict[str, str]:
             return {}
         found[purpose] = secret
     return certificates.pki_files(found)
-
-
-def _new_token() -> str:
-    return f"{_random(6)}.{_random(16)}"
-
-
-def _random(count: int) -> str:
-    alphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
-    return "".join(secrets.choice(alphabet) for _ in range(count))
-
-
-def _data_secret(config: KubeadmConfig, cluster: str, data: str, token: str = "") -> Json:
-    recorded = {"annotations": {TOKEN_ID: token.partition(".")[0]}} if token else {}
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {
-            "name": config.name,
-            "namespace": config.namespace,
-            "labels": {CLUSTER_NAME: cluster},
-            **recorded,
-            "ownerReferences": [msgspec.to_builtins(owner_reference(config))],
-        },
-        "type": SECRET_TYPE,
-        "data": {
-            "value": base64.b64encode(data.encode()).decode(),
-            "format": base64.b64encode(b"cloud-config").decode(),
-        },
-    }

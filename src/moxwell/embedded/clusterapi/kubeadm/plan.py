@@ -18,7 +18,7 @@ from moxwell.api.capi.bootstrap import (
 )
 from moxwell.api.capi.core import Cluster, Machine
 from moxwell.api.conditions import Condition
-from moxwell.embedded.clusterapi.kubeadm.cloud_config import needs_renewal
+from moxwell.embedded.clusterapi.bootstrap_tokens import needs_renewal
 from moxwell.runtime.key import Key
 from moxwell.runtime.move import Done, Wait
 
