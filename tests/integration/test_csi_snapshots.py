@@ -214,9 +214,41 @@ def test_a_clone_is_linked_if_independent_or_requested(
         if bound:
             with pytest.raises(FailedPrecondition, match="linked clones"):
                 await calls.unsnapshot(control, taken)
+            assert [g.conf.get("lock") for g in env.world().guests.values()].count(None) == len(
+                env.world().guests
+            )
             await calls.delete(control, back)
         await calls.unsnapshot(control, taken)
         assert await calls.snapshots(control) == []
+
+    run_scenario(tmp_path, scenario)
+
+
+def test_a_lock_that_a_failed_deletion_left_is_explained(tmp_path: Path) -> None:
+    async def scenario(env: CsiEnvironment, control: ControllerService) -> None:
+        volume = await made(control, "pvc-1", "ceph")
+        taken = await calls.snapshot(control, "snapshot-1", volume)
+        vmid, name = env.helper_vms()[0], taken.snapshot_id.partition("@")[2]
+        guest = env.world().guests[vmid]
+        disk = volume.volume_id.rpartition("/")[2]
+        shelf = next(iter(env.world().storages["ceph"].volumes.values()))
+        shelf["vm-500-disk-0"] = SimVolume(
+            "vm-500-disk-0", "raw", "images", GIB, vmid=500, parent=f"{disk}@{name}"
+        )
+        reader = env.driver.regions["r1"].reader
+        listed = await reader.storage.content(guest.node, "ceph", content="images")
+        assert f"{disk}@{name}" in {row.parent for row in listed}
+        with pytest.raises(FailedPrecondition, match="ceph:vm-500-disk-0"):
+            await calls.unsnapshot(control, taken)
+        assert "lock" not in guest.conf
+        guest.conf["lock"], guest.snapshots[name].state = "snapshot-delete", "delete"
+        del shelf["vm-500-disk-0"]
+        with pytest.raises(FailedPrecondition, match=f"qm unlock {vmid}"):
+            await calls.unsnapshot(control, taken)
+        del guest.conf["lock"]
+        await calls.unsnapshot(control, taken)
+        await calls.delete(control, volume)
+        nothing_left(env)
 
     run_scenario(tmp_path, scenario)
 

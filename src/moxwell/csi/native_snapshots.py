@@ -2,19 +2,22 @@
 Native snapshots of a storage, made by snapshots of the helper VM that has the disk.
 
 Ceph, LVM and ZFS destroy the snapshots of a disk with the disk. So a deleted volume keeps its disk
-until its last snapshot is deleted. A Ceph snapshot with linked clones cannot be deleted; that is
-reported as an error and not forced.
+until its last snapshot is deleted. A Ceph snapshot with linked clones cannot be deleted. Proxmox
+locks the guest before it finds that out, and only root can remove that lock, so clones are looked
+for before.
 """
 
 from moxwell.csi import active_tasks, steps
+from moxwell.csi.disks import storage_type
 from moxwell.csi.driver import Driver
 from moxwell.csi.errors import AttachedElsewhere, FailedPrecondition, OperationPending
 from moxwell.csi.helper_vms import HelperVM, description_field
-from moxwell.csi.ids import VolumeId
+from moxwell.csi.ids import VolumeId, base_name
 from moxwell.errors import Missing, MoxwellError
 from moxwell.pve.regions import Region
 
 TEMPORARY_PREFIX = "clone-"
+DELETION_LOCK = "snapshot-delete"
 
 
 async def create(region: Region, vm: HelperVM, name: str, description: str) -> None:
@@ -31,6 +34,8 @@ async def delete(region: Region, vm: HelperVM, name: str) -> None:
     rows = await region.reader.snapshots.list(vm.host, vm.vmid)
     if all(row.name != name for row in rows):
         return
+    await _refuse_if_stuck(region, vm)
+    await _refuse_with_clones(region, vm, name)
     upid = await region.perform(
         steps.DeleteNativeSnapshot(vm=vm.ref(region), name=name), steps.OWNER
     )
@@ -39,9 +44,32 @@ async def delete(region: Region, vm: HelperVM, name: str) -> None:
         error = (await region.tasks.wait_ended(upid)).error
     if error is None or isinstance(error, Missing):
         return
-    if "unprotect" in str(error):
-        raise FailedPrecondition(f"the snapshot has linked clones: {error}") from error
     raise error
+
+
+async def _refuse_if_stuck(region: Region, vm: HelperVM) -> None:
+    """Raise if an earlier deletion failed in Proxmox; the lock that it left is removed by root."""
+    if (await region.reader.qemu.config(vm.host, vm.vmid)).lock != DELETION_LOCK:
+        return
+    if await active_tasks.running(region, vm.host, vmid=vm.vmid):
+        raise OperationPending(f"a snapshot of guest {vm.vmid} is being deleted")
+    raise FailedPrecondition(
+        f"Proxmox could not delete a snapshot of guest {vm.vmid} and left it locked: see its last "
+        f"task, remove the cause and run `qm unlock {vm.vmid}` on {vm.host}; then it is repeated"
+    )
+
+
+async def _refuse_with_clones(region: Region, vm: HelperVM, name: str) -> None:
+    """Raise if disks depend on a snapshot; Ceph's list of disks names what each depends on."""
+    volume = vm.volume_id(region)
+    if storage_type(region, volume) != "rbd":
+        return
+    rows = await region.reader.storage.content(vm.host, volume.storage, content="images")
+    parent = f"{base_name(volume.disk)}@{name}"
+    if clones := [row.volid for row in rows if row.parent == parent]:
+        raise FailedPrecondition(
+            f"the snapshot has linked clones, which must be deleted first: {', '.join(clones)}"
+        )
 
 
 async def clean_up(driver: Driver, region: Region, volume: VolumeId, vm: HelperVM) -> None:

@@ -187,40 +187,46 @@ def delete(call: PveCall, kind: str = "qemu") -> str:
 
 
 def _delete(call: PveCall, guest: SimGuest, snap: SimSnapshot, *, force: bool) -> None:
+    """Delete a snapshot; without ``force`` a failure leaves the lock and what is not yet done."""
     store = files.volume_store(call)
-    for _, volid in volumes_of(snap.conf):
-        store.release(volid, snap.name)
     guest.conf["lock"], snap.state = "snapshot-delete", "delete"
-    for _, volid in volumes_of(snap.conf):
-        _release(store, volid, snap.name, force=force)
-    del guest.conf["lock"]
     if snap.vmstate and store.find(snap.vmstate) is not None:
         store.free(snap.vmstate)
+    snap.vmstate = None
+    released = []
+    for key, volid in volumes_of(snap.conf):
+        if _release(store, volid, snap.name, force=force):
+            released.append(volid)
+        if not force:
+            del snap.conf[key]
+    del guest.conf["lock"]
     del guest.snapshots[snap.name]
     for other in guest.snapshots.values():
         if other.parent == snap.name:
             other.parent = snap.parent
     if guest.parent == snap.name:
         guest.parent = snap.parent
-    for _, volid in volumes_of(snap.conf):
-        volume = store.find(volid)
-        if volume is not None and snap.name in volume.snapshots:
-            volume.snapshots.remove(snap.name)
+    for volid in released:
         files.add_unused(guest.conf, volid)
     files.write(call.runtime, guest)
 
 
-def _release(store: VolumeStore, volid: str, name: str, *, force: bool) -> None:
-    """Delete the snapshot of a volume; without ``force`` a failure leaves lock and state."""
+def _release(store: VolumeStore, volid: str, name: str, *, force: bool) -> bool:
+    """Delete the snapshot of a volume; with ``force`` a failure is no error."""
+    volume = store.find(volid)
     try:
         storage = store.get_storage(volid.partition(":")[0])
-        if store.find(volid) is None and names.has_path(storage):
+        if volume is None and names.has_path(storage):
             command = f"/usr/bin/qemu-img snapshot -d {name} {store.path(volid)}"
             raise die(f"command '{command}' failed: exit code 1")
         store.release(volid, name)
     except PveException:
         if not force:
             raise
+        return False
+    if volume is not None and name in volume.snapshots:
+        volume.snapshots.remove(name)
+    return True
 
 
 # ---------------------------------------------------------------------- rollback

@@ -66,7 +66,8 @@ def _row(storage: SimStorage, volume: SimVolume, kind: str) -> Row:
         elif storage.type in ("zfspool", "rbd"):
             row["name"] = volume.name.rpartition("/")[2]
             if volume.parent:
-                row["parent"] = f"{volume.parent}@__base__"
+                snapshot = "" if "@" in volume.parent else "@__base__"
+                row["parent"] = f"{volume.parent}{snapshot}"
     elif kind == "backup":
         row |= {"subtype": "lxc" if "-lxc-" in volume.name else "qemu"}
         if volume.vmid is not None:
