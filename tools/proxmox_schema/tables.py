@@ -11,6 +11,7 @@ import inspect
 import json
 import pkgutil
 import re
+import textwrap
 import typing
 from collections import defaultdict
 from collections.abc import Iterator
@@ -19,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from moxwell.lab.proxmox.route import ApiRoute
-from moxwell.lab.proxmox.schema.catalog import MAJORS
+from moxwell.lab.proxmox.schema.catalog import MAJORS, catalog
+from moxwell.lab.proxmox.schema.named_formats import PROPERTY_STRINGS, find_check
 from moxwell.lab.proxmox.schema_routes import route_table
 from moxwell.pve import endpoints
 from moxwell.pve.caller import ReadEndpoints
@@ -60,12 +62,29 @@ def render_simulator() -> str:
             "",
             *totals,
             "",
+            *_formats(),
+            "",
             "| path | simulated | refused |",
             "|---|---|---|",
             *lines,
             "",
         ]
     )
+
+
+def _formats() -> list[str]:
+    """All formats that the schemas name, and those that are not checked."""
+    named = {name for major in MAJORS for name in catalog(major).named_formats()}
+    known = {name for name in named if name in PROPERTY_STRINGS or find_check(name) is not None}
+    missing = ", ".join(f"`{name}`" for name in sorted(named - known)) or "none"
+    shown = textwrap.wrap(
+        ", ".join(f"`{name}`" for name in sorted(known)), 140, break_on_hyphens=False
+    )
+    return [
+        f"{len(known)} of {len(named)} formats that the schemas name are checked. Not checked:"
+        f" {missing}. Checked:",
+        *shown,
+    ]
 
 
 def _row(path: str, methods: dict[str, dict[int, bool]]) -> str:

@@ -18,6 +18,7 @@ from moxwell.lab.proxmox import (
     nodes,
     pools,
     replication,
+    replication_runs,
     resources,
     rrd,
     storages,
@@ -95,4 +96,5 @@ def all_routes() -> Iterable[ApiRoute]:
 def resume(runtime: RegionRuntime) -> None:
     """Restart background activity after a restart of the simulator."""
     ha_manager.start_manager(runtime)
+    replication_runs.start_scheduler(runtime)
     start.resume(runtime)

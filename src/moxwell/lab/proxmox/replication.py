@@ -2,10 +2,7 @@
 ``/cluster/replication``: stores and checks replication jobs; only ZFS volumes can be replicated.
 """
 
-import copy
-import re
-from typing import Any
-
+from moxwell.lab.proxmox import replication_runs as runs
 from moxwell.lab.proxmox.cluster import digest_of
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.errors import die, param_error
@@ -13,12 +10,9 @@ from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute
 from moxwell.lab.proxmox.route_permissions import anyone, by_schema
 from moxwell.lab.proxmox.state import Row, SimGuest
-from moxwell.lab.proxmox.volumes.volume_index import volume_index
 from moxwell.lab.proxmox.volumes.volume_store import VolumeStore
 
-_PERIOD = 900  # seconds of the default schedule
 _OPTIONAL = frozenset({"disable", "comment", "rate", "schedule", "remove_job", "source"})
-_DISK = re.compile(r"^(scsi|virtio|sata|ide|efidisk|tpmstate|mp|rootfs)\d*$")
 
 
 def _visible(call: PveCall, row: Row) -> bool:
@@ -70,7 +64,7 @@ def create_job(call: PveCall) -> None:
     if guest.node == target:
         raise die("Source and target must not be identical")
     _check_volumes(call, guest)
-    if not replicatable(call, guest):
+    if not runs.replicatable(region, guest):
         raise die("No replicatable volumes found")
     if ident in region.replication:
         raise die(f"replication job '{ident}' already exists")
@@ -80,13 +74,14 @@ def create_job(call: PveCall) -> None:
             raise die(f"{job} already exists")
     row = {k: v for k, v in call.params.items() if k != "id"}
     row |= {"guest": guest.vmid, "jobnum": int(sequence)}
-    row.setdefault("schedule", "*/15")
+    row.setdefault("schedule", runs.SCHEDULE)
     region.replication[ident] = row
+    runs.start_scheduler(call.runtime)
 
 
 def _check_volumes(call: PveCall, guest: SimGuest) -> None:
     """Every local volume of the guest must be on a storage that can replicate it."""
-    for key in sorted(k for k in guest.conf if _DISK.match(k)):
+    for key in sorted(k for k in guest.conf if runs.DISK.match(k)):
         text = str(guest.conf[key])
         volid, *options = text.removeprefix("volume=").split(",")
         if "media=cdrom" in options or "replicate=0" in options or volid == "none":
@@ -98,17 +93,6 @@ def _check_volumes(call: PveCall, guest: SimGuest) -> None:
             continue
         if VolumeStore(call.runtime, guest.node).owner(volid) == guest.vmid:
             raise die(f"missing replicate feature on volume '{volid}'")
-
-
-def replicatable(call: PveCall, guest: SimGuest) -> list[str]:
-    """The drives on ZFS that are not excluded from replication."""
-    found = []
-    for key, value in guest.conf.items():
-        storage = call.region.storages.get(str(value).partition(":")[0])
-        kept_out = "replicate=0" in str(value).split(",")
-        if _DISK.match(key) and storage and storage.type == "zfspool" and not kept_out:
-            found.append(key)
-    return found
 
 
 def update_job(call: PveCall) -> None:
@@ -125,7 +109,7 @@ def update_job(call: PveCall) -> None:
         if option not in _OPTIONAL:
             raise die(f"no such option '{option}'")
         row.pop(option, None)
-    row.setdefault("schedule", "*/15")
+    row.setdefault("schedule", runs.SCHEDULE)
     jobs[ident] = row
 
 
@@ -136,10 +120,11 @@ def delete_job(call: PveCall) -> None:
     if call.get("force") and call.params["id"] not in call.region.replication:
         return
     ident = _find(call, "no such job '{}'")
-    if not call.get("keep") and not call.get("force"):
-        _delete_copies(call, ident)
-    call.runtime.module_data.get("replicated", {}).pop(ident, None)
-    del call.region.replication[ident]
+    if call.get("force"):
+        del call.region.replication[ident]
+        return
+    job = call.region.replication[ident]
+    call.region.replication[ident] = job | {"remove_job": "local" if call.get("keep") else "full"}
 
 
 def node_jobs(call: PveCall) -> list[Row]:
@@ -149,29 +134,9 @@ def node_jobs(call: PveCall) -> list[Row]:
 
 
 def _state(call: PveCall, row: Row) -> Row:
-    """The state of a job, after the run that was due."""
-    now = int(call.now())
-    due = now - now % _PERIOD
-    last = synchronize(call, row["id"], due)
-    state: dict[str, Any] = {"last_sync": last, "last_try": last}
-    return row | state | {"next_sync": due + _PERIOD, "fail_count": 0, "duration": 1.0}
-
-
-def synchronize(call: PveCall, ident: str, when: int) -> int:
-    """Copy the volumes of a guest to the target unless a copy is that new; returns its time."""
-    region, copied = call.region, call.runtime.module_data.setdefault("replicated", {})
-    job = region.replication[ident]
-    guest = region.guests.get(job["guest"])
-    if guest is None or job.get("disable") or copied.get(ident, 0) >= when:
-        return int(copied.get(ident, 0))
-    for volid in _volumes(call, guest):
-        name, _, rest = volid.partition(":")
-        source = region.storages[name].volumes_on(guest.node).get(rest)
-        if source is not None and not region.storages[name].shared:
-            index = volume_index(call.runtime.module_data, region.storages[name], job["target"])
-            index.put(copy.copy(source))
-    copied[ident] = when
-    return when
+    """A job with the state of its runs."""
+    state = runs.state_of(call.runtime, row["id"])
+    return row | state.row() | {"next_sync": runs.next_sync(call.region, row, state)}
 
 
 def find_job(call: PveCall, guest: SimGuest, target: str) -> str | None:
@@ -180,22 +145,6 @@ def find_job(call: PveCall, guest: SimGuest, target: str) -> str | None:
         if job["guest"] == guest.vmid and job["target"] == target and not job.get("disable"):
             return ident
     return None
-
-
-def _volumes(call: PveCall, guest: SimGuest) -> list[str]:
-    return [str(guest.conf[key]).partition(",")[0] for key in replicatable(call, guest)]
-
-
-def _delete_copies(call: PveCall, ident: str) -> None:
-    region = call.region
-    job = region.replication[ident]
-    guest = region.guests.get(job["guest"])
-    for volid in _volumes(call, guest) if guest is not None else ():
-        name, _, rest = volid.partition(":")
-        if not region.storages[name].shared:
-            index = volume_index(call.runtime.module_data, region.storages[name], job["target"])
-            if rest in index.volumes:
-                index.remove(rest)
 
 
 def index(call: PveCall) -> list[Row]:
@@ -213,7 +162,7 @@ def job_log(call: PveCall) -> list[Row]:
 
 def schedule_now(call: PveCall) -> None:
     _check_replicate(call)
-    synchronize(call, _find(call), int(call.now()))
+    runs.state_of(call.runtime, _find(call)).last_try = 0
 
 
 ROUTES = (

@@ -219,8 +219,13 @@ def test_replication_keeps_a_copy_on_the_target() -> None:
         content = "/nodes/n2/storage/tank/content"
         assert await sim.get(content) == []
         assert (await sim.post("/nodes/n1/replication/100-0/schedule_now")).status == 200
+        assert await sim.get(content) == []
+        await sim.clock.sleep(61)
         assert [row["volid"] for row in await sim.get(content)] == ["tank:vm-100-disk-0"]
         assert (await sim.request("DELETE", "/cluster/replication/100-0")).status == 200
+        assert [row["remove_job"] for row in await sim.get("/cluster/replication")] == ["full"]
+        await sim.clock.sleep(61)
+        assert await sim.get("/cluster/replication") == []
         assert await sim.get(content) == []
 
     run_session(body, "9.2.11")

@@ -63,7 +63,7 @@ def test_a_migration_uses_the_replica_and_turns_the_job() -> None:
     async def body(sim: SimulatorSession) -> None:
         await sim.vm(scsi0="tank:10")
         await sim.post(JOBS, id="100-0", type="local", target="n2")
-        await sim.post("/nodes/n1/replication/100-0/schedule_now")
+        await sim.clock.sleep(61)
         before = sim.clock.monotonic()
         ended = await sim.run_task("POST", "/nodes/n1/qemu/100/migrate", target="n2")
         assert ended.status == "OK"
@@ -73,5 +73,30 @@ def test_a_migration_uses_the_replica_and_turns_the_job() -> None:
         assert (job["source"], job["target"]) == ("n2", "n1")
         rows = await sim.get("/nodes/n1/storage/tank/content")
         assert [row["volid"] for row in rows] == ["tank:vm-100-disk-0"]
+
+    run_session(body)
+
+
+def test_a_job_runs_on_its_schedule_and_repeats_what_failed() -> None:
+    async def body(sim: SimulatorSession) -> None:
+        async def state() -> tuple[int, int, int]:
+            row = await sim.get("/nodes/n1/replication/100-0/status")
+            now = int(sim.clock.now().timestamp())
+            return row["fail_count"], now - row["last_sync"], row["next_sync"] - now
+
+        await sim.vm(scsi0="tank:1")
+        await sim.post(JOBS, id="100-0", type="local", target="n2", schedule="*/10")
+        assert (await sim.get("/nodes/n1/replication/100-0/status"))["last_sync"] == 0
+        await sim.clock.sleep(1230)
+        fails, age, wait = await state()
+        assert (fails, 0 <= age <= 600, 0 < wait <= 600) == (0, True, True)
+        sim.region.hosts["n2"].online = False
+        await sim.clock.sleep(600)
+        fails, age, _ = await state()
+        assert (fails, age >= 600) == (1, True)
+        sim.region.hosts["n2"].online = True
+        await sim.clock.sleep(301)
+        fails, age, _ = await state()
+        assert (fails, age <= 301) == (0, True)
 
     run_session(body)

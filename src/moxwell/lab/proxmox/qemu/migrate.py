@@ -5,7 +5,7 @@ Local volumes are copied with the migration bandwidth of the world file; shared 
 online migration takes the time to copy the memory.
 """
 
-from moxwell.lab.proxmox import replication
+from moxwell.lab.proxmox import replication, replication_runs
 from moxwell.lab.proxmox.config_schema import formats, vm
 from moxwell.lab.proxmox.config_schema.drives import Drive, write_drive
 from moxwell.lab.proxmox.errors import PveException, bad_params, die, param_error
@@ -207,7 +207,7 @@ class _Migration:
         """Switch replication jobs to the migration target to the opposite direction."""
         for job in self._call.region.replication.values():
             if job.get("guest") == self._guest.vmid and job.get("target") == self._target:
-                job["target"] = source
+                job["source"], job["target"] = self._target, source
 
     def _check_bridges(self) -> None:
         target_store = self._call.region.hosts[self._target]
@@ -238,13 +238,13 @@ class _Migration:
         """Bring the replica on the target up to date; the source becomes the replica."""
         call, guest = self._call, self._guest
         job = replication.find_job(call, guest, self._target)
-        if job is None or drive.slot not in replication.replicatable(call, guest):
+        if job is None or drive.slot not in replication_runs.replicatable(call.region, guest):
             return False
         self._log(f"replicating disk images: {drive.file}")
         if VolumeStore(call.runtime, self._target).find(drive.file) is None:
             size = files.volume_store(call).get(drive.file).size
             await self._work.sleep(size / call.region.pace.migration_bandwidth)
-        replication.synchronize(call, job, int(call.now()))
+        replication_runs.run_job(call.runtime, job, guest, int(call.now()))
         return True
 
     async def _copy_volume(

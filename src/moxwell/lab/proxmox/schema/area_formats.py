@@ -1,6 +1,7 @@
 """Formats of single areas of the API: HA, SDN, storages, backup jobs, firewall, access."""
 
 import ipaddress
+import json
 import re
 from collections.abc import Mapping
 
@@ -8,10 +9,13 @@ from moxwell.lab.proxmox.access.privileges import all_privileges
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.config_schema.formats import by_pattern
 from moxwell.lab.proxmox.errors import FormatError
+from moxwell.lab.proxmox.route import Checker
 
 _MASKS = frozenset(str(ipaddress.ip_network(f"0.0.0.0/{n}").netmask) for n in range(33))
 _DAYS = frozenset(formats.words("mon tue wed thu fri sat sun"))
 _HELPERS = frozenset(formats.words("amanda ftp irc netbios-ns pptp sane sip snmp tftp"))
+_METHODS = frozenset({"GET", "POST", "PUT", "DELETE"})
+_LABEL, _ALIAS = r"(?i:[a-z0-9][a-z0-9_-]*)", r"(?i:[a-z0-9_][a-z0-9_-]*)"
 _ID = r"(?i:[a-z][a-z0-9]*[a-z0-9])"
 
 ha_resource_id = by_pattern(r"[a-z]+:\S+", "value does not look like a valid ha resource id")
@@ -59,6 +63,12 @@ dns_id = by_pattern(_ID, "dns ID '{}' contains illegal characters")
 ipam_id = by_pattern(_ID, "ipam ID '{}' contains illegal characters")
 fabric_id = by_pattern(
     r"[a-zA-Z0-9][a-zA-Z0-9-]{0,6}[a-zA-Z0-9]?", "fabric ID '{}' contains illegal characters"
+)
+acme_domain = by_pattern(
+    rf"{_LABEL}(?:\.{_LABEL})+", "value '{}' does not look like a valid domain name!"
+)
+acme_alias = by_pattern(
+    rf"{_ALIAS}(?:\.{_ALIAS})+", "value '{}' does not look like a valid alias name!"
 )
 task_status = by_pattern(r"(?i:ok|error|warning|unknown)", "unknown status type '{}'")
 full_token_id = by_pattern(
@@ -121,10 +131,43 @@ def privileges(value: str, path: str, major: int) -> None:
             raise FormatError(f"invalid privilege '{name}'\n")
 
 
-def calendar_event(value: str) -> None:
-    """A calendar event of systemd: days, dates and times; only its characters are checked."""
-    if not re.match(r"^[\w\s*/:,.\-~]+$", value):
-        raise FormatError(f"invalid calendar event '{value}'\n")
+def pem(label: str, *, multiple: bool = False) -> Checker:
+    """A check of PEM text: one block with a label, or several; text before them is ignored."""
+    lines = r"(?:[0-9A-Za-z+/]+[ \t\r]*\n+)*[0-9A-Za-z+/]*={0,2}[ \t\r]*\n+"
+    block = rf"-----BEGIN {label}-----[ \t\r]*\n+{lines}-----END {label}-----\s*"
+    pattern = re.compile(rf"(?:{block})+" if multiple else block)
+
+    def check(value: str) -> None:
+        if not pattern.fullmatch(value, max(value.find("-----BEGIN "), 0)):
+            raise FormatError("not a valid PEM-formatted string.\n")
+
+    return check
+
+
+def command_batch(value: str) -> None:
+    """A JSON array of objects with ``path`` and ``method``, for several requests in one."""
+    try:
+        commands = json.loads(value)
+    except ValueError as error:
+        text = f"commands param did not contain valid JSON: {error}\n"
+        raise FormatError(text) from None
+    problem = _batch_problem(commands)
+    if problem:
+        raise FormatError(f"commands is not a valid array of commands: {problem}\n")
+
+
+def _batch_problem(commands: object) -> str:
+    if not isinstance(commands, list):
+        return "type check ('array') failed"
+    for at, command in enumerate(commands):
+        if not isinstance(command, dict):
+            return f"[{at}]: type check ('object') failed"
+        for name in ("method", "path"):
+            if not isinstance(command.get(name), str):
+                return f"[{at}].{name}: property is missing and it is not optional"
+        if command["method"] not in _METHODS:
+            return f"[{at}].method: value does not match the regex pattern"
+    return ""
 
 
 def storage_server(value: str) -> None:

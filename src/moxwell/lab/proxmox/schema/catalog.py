@@ -63,6 +63,10 @@ class ApiCatalog:
             for method in methods:
                 yield method, path
 
+    def named_formats(self) -> frozenset[str]:
+        """The formats that parameters refer to by name."""
+        return frozenset(name for spec in self._specs for name in _formats_of(spec))
+
     def children(self, path: str) -> list[str]:
         """The fixed names below a path."""
         lead = path.rstrip("/") + "/"
@@ -85,6 +89,16 @@ class ApiCatalog:
             refusal=refusal(rule),
             index=facts.get("index"),
         )
+
+
+def _formats_of(spec: Mapping[str, Any]) -> Iterator[str]:
+    named = spec.get("format")
+    if isinstance(named, str):
+        yield named
+    for key in named.values() if isinstance(named, dict) else ():
+        yield from _formats_of(key)
+    if "items" in spec:
+        yield from _formats_of(spec["items"])
 
 
 def template(path: str) -> str:

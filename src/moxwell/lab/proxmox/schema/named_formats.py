@@ -8,6 +8,7 @@ from moxwell.lab.proxmox.config_schema.property_strings import PropertyFormat, p
 from moxwell.lab.proxmox.firewall import formats as firewall
 from moxwell.lab.proxmox.route import Checker, Param, PathChecker
 from moxwell.lab.proxmox.schema import area_formats as area
+from moxwell.lab.proxmox.schema import calendar_event
 
 CHECKS: Mapping[str, Checker] = MappingProxyType(
     {
@@ -31,8 +32,14 @@ CHECKS: Mapping[str, Checker] = MappingProxyType(
         "lxc-ip-with-ll-iface": formats.container_address,
         "mac-addr": formats.mac,
         "mac-prefix": area.mac_prefix,
+        "pem-certificate": area.pem("CERTIFICATE"),
+        "pem-certificate-chain": area.pem("CERTIFICATE", multiple=True),
+        "pem-string": area.pem("[^\\n-]+"),
+        "pve-acme-alias": area.acme_alias,
+        "pve-acme-domain": area.acme_domain,
         "pve-bridge-id": formats.bridge_id,
-        "pve-calendar-event": area.calendar_event,
+        "pve-calendar-event": calendar_event.check,
+        "pve-command-batch": area.command_batch,
         "pve-configid": formats.config_id,
         "pve-cpuset": formats.cpuset,
         "pve-ct-timezone": formats.timezone,
@@ -89,6 +96,7 @@ CHECKS: Mapping[str, Checker] = MappingProxyType(
         "pve-volume-id-or-absolute-path": formats.volume_or_absolute,
         "pve-volume-id-or-qm-path": formats.volume_or_path,
         "storage-pair": area.storage_pair,
+        "string": str,
         "urlencoded": formats.urlencoded,
     }
 )
@@ -181,6 +189,16 @@ PROPERTY_STRINGS: Mapping[str, PathChecker] = MappingProxyType(
                 {
                     "start-address": Param(optional=False, format=formats.ip),
                     "end-address": Param(optional=False, format=formats.ip),
+                }
+            )
+        ),
+        "pve-tfa-config": _fixed(
+            PropertyFormat(
+                {
+                    "type": Param(optional=False, enum=("yubico", "oath")),
+                    **dict.fromkeys(("id", "key", "url"), Param()),
+                    "digits": Param(type="integer", minimum=6, maximum=8),
+                    "step": Param(type="integer", minimum=10),
                 }
             )
         ),
