@@ -47,7 +47,10 @@ def builtin_functions() -> dict[str, TemplateFunction]:
 
 
 def _text(values: tuple[Any, ...]) -> str:
-    return values[0] if len(values) == 1 and isinstance(values[0], str) else sprint(values)
+    """The text that is escaped; a value that holds nothing is printed as an action prints it."""
+    if len(values) == 1 and isinstance(values[0], str):
+        return values[0]
+    return sprint(tuple(NO_VALUE.value if is_nil(value) else value for value in values))
 
 
 def _length(value: Any) -> int:

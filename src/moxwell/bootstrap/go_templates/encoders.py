@@ -2,6 +2,7 @@
 
 import json
 import re
+from decimal import Decimal
 from typing import Any
 
 import yaml
@@ -11,10 +12,12 @@ from moxwell.bootstrap.go_templates.values import (
     Absent,
     is_struct,
     is_zero,
+    pointed,
     struct_fields,
 )
 
 _HTML = {"<": r"\u003c", ">": r"\u003e", "&": r"\u0026", "\u2028": r"\u2028", "\u2029": r"\u2029"}
+_NUMBER = re.compile(r'"\\u0000([-+.0-9e]+)\\u0000"')
 _HTML_CHARACTERS = re.compile("[<>&\u2028\u2029]")
 # Strings that YAML 1.1 or 1.2 readers take for another type; yaml.v3 quotes them.
 _NOT_STRINGS = re.compile(
@@ -33,11 +36,12 @@ _NOT_STRINGS = re.compile(
 def to_json(value: Any, *, pretty: bool = False) -> str:
     """Encode a value as JSON with sorted keys; fields of structs keep their order."""
     text = json.dumps(
-        _without_fractions(_plain(value, "go")),
+        _with_json_numbers(_plain(value, "go")),
         ensure_ascii=False,
         indent=2 if pretty else None,
         separators=(",", ": ") if pretty else (",", ":"),
     )
+    text = _NUMBER.sub(lambda found: found[1], text)
     return _HTML_CHARACTERS.sub(lambda found: _HTML[found[0]], text)
 
 
@@ -57,6 +61,7 @@ def to_yaml(value: Any, indent: int = 4) -> str:
 
 def _plain(value: Any, names: str) -> Any:
     """Convert a value to what json and yaml know; ``names`` selects the names of fields."""
+    value = pointed(value)
     if isinstance(value, Absent):
         return None
     if is_struct(value):
@@ -71,13 +76,23 @@ def _plain(value: Any, names: str) -> Any:
     return int(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def _without_fractions(value: Any) -> Any:
-    """Turn floats without a fraction into integers, as encoding/json prints them."""
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1e21:
-        return int(value)
+def _with_json_numbers(value: Any) -> Any:
+    """Write floats as encoding/json does: with an exponent below 1e-6 and from 1e21 on."""
+    if isinstance(value, float):
+        return _json_number(value)
     if isinstance(value, dict):
-        return {key: _without_fractions(item) for key, item in value.items()}
-    return [_without_fractions(item) for item in value] if isinstance(value, list) else value
+        return {key: _with_json_numbers(item) for key, item in value.items()}
+    return [_with_json_numbers(item) for item in value] if isinstance(value, list) else value
+
+
+def _json_number(value: float) -> Any:
+    if value.is_integer() and abs(value) < 1e21:
+        return int(value)
+    if 1e-6 <= abs(value) < 1e21:
+        text = format(Decimal(repr(value)), "f")
+    else:
+        text = re.sub(r"e-0(\d)$", r"e-\1", repr(value))
+    return f"\0{text}\0"  # a string that is replaced by the number
 
 
 def _is_kept(metadata: Any, value: Any, names: str) -> bool:

@@ -16,7 +16,7 @@ from moxwell.bootstrap.go_templates.nodes import (
 )
 from moxwell.bootstrap.go_templates.printing import printed
 from moxwell.bootstrap.go_templates.signatures import TemplateFunction
-from moxwell.bootstrap.go_templates.values import NO_VALUE, go_type, is_nil, truth
+from moxwell.bootstrap.go_templates.values import NO_VALUE, go_type, is_nil, pointed, truth
 
 MAX_STEPS = 200_000
 MAX_OUTPUT = 4 * 1024 * 1024
@@ -127,6 +127,7 @@ class _Execution:
 
 def _entries(value: Any, variables: int) -> Iterator[tuple[Any, Any]]:
     """Yield key and item of what a range iterates over."""
+    value = pointed(value)
     if is_nil(value):
         return iter(())
     if isinstance(value, list | tuple):

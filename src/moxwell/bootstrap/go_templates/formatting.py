@@ -1,15 +1,30 @@
 """``printf``, ``print`` and ``println`` as Go's fmt formats them."""
 
 import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from moxwell.bootstrap.go_templates.errors import FunctionFailed
-from moxwell.bootstrap.go_templates.printing import quoted, show, show_float
-from moxwell.bootstrap.go_templates.values import Absent, go_type, is_nil
-
-_VERB = re.compile(
-    r"%(?P<flags>[-+# 0]*)(?P<width>\*|\d+)?(?:\.(?P<precision>\*|\d*))?(?P<verb>.)?", re.S
+from moxwell.bootstrap.go_templates.formatting_verbs import VerbFlags, basic, padded
+from moxwell.bootstrap.go_templates.printing import show
+from moxwell.bootstrap.go_templates.values import (
+    Absent,
+    go_type,
+    is_nil,
+    is_struct,
+    pointed,
+    struct_fields,
 )
+
+_INDEX = r"(?:\[(?P<{0}>[^\]]*)\])?"
+_VERB = re.compile(
+    r"%(?P<flags>[-+# 0]*)" + _INDEX.format("i1") + r"(?P<width>\*|\d+)?"
+    r"(?:(?P<dot>\.)" + _INDEX.format("i2") + r"(?P<precision>\*|\d*))?" + _INDEX.format("i3")
+    # a width after an index of its own is an error in Go, too
+    + r"(?P<verb>.)?",
+    re.S,
+)  # fmt: skip
 MAX_WIDTH = 10_000
 
 
@@ -29,132 +44,169 @@ def sprintln(values: tuple[Any, ...]) -> str:
 
 def sprintf(template: str, values: tuple[Any, ...]) -> str:
     """Format values by a format string."""
-    rest = list(values)
+    arguments = _Arguments(values)
     out: list[str] = []
     position = 0
     for found in _VERB.finditer(template):
-        out += [template[position : found.start()], _formatted(found, rest)]
+        out += [template[position : found.start()], *_formatted(found, arguments)]
         position = found.end()
     out.append(template[position:])
-    if rest:
-        extra = ", ".join(_typed(value) for value in rest)
+    if not arguments.reordered and (rest := values[arguments.next :]):
+        extra = ", ".join("<nil>" if is_nil(v) else f"{go_type(v)}={show(v)}" for v in rest)
         out.append(f"%!(EXTRA {extra})")
     return "".join(out)
 
 
-def _typed(value: Any) -> str:
-    return "<nil>" if is_nil(value) else f"{go_type(value)}={show(value)}"
+@dataclass(slots=True)
+class _Arguments:
+    """The arguments of one call, and which is the next."""
+
+    values: Sequence[Any]
+    next: int = 0
+    reordered: bool = False
+    known: bool = field(default=True)  # whether the last index was right
+
+    def select(self, text: str | None) -> bool:
+        """Go to the argument that ``[n]`` names; whether there was an index."""
+        if text is None:
+            return False
+        self.reordered = True
+        number = int(text) if re.fullmatch(r"[0-9]{1,6}", text) else 0
+        if 0 < number <= len(self.values):
+            self.next = number - 1
+        else:
+            self.known = False
+        return True
+
+    def star(self) -> int | None:
+        """The argument of ``*``; None if there is none or it is no small integer."""
+        if self.next >= len(self.values):
+            return None
+        value = self.values[self.next]
+        self.next += 1
+        if isinstance(value, bool) or not isinstance(value, int):
+            return None
+        return int(value) if abs(value) <= MAX_WIDTH else None
 
 
-def _formatted(found: re.Match[str], rest: list[Any]) -> str:
-    flags = set(found["flags"])
-    width, flags = _star(found["width"], rest, flags)
-    precision, _ = _star(found["precision"], rest, set())
-    verb = found["verb"]
+def _formatted(found: re.Match[str], arguments: _Arguments) -> Iterator[str]:
+    """Yield the text of one verb, after what is wrong with its width or precision."""
+    arguments.known = True
+    flags, wrong = _width(found, _flags(found["flags"]), arguments)
+    yield wrong
+    if found["dot"]:
+        flags, wrong = _precision(found, flags, arguments)
+        yield wrong
+    arguments.select(found["i3"])
+    yield _verb(found["verb"], flags, arguments)
+
+
+def _verb(verb: str | None, flags: VerbFlags, arguments: _Arguments) -> str:
     if verb is None:
         return "%!(NOVERB)"
     if verb == "%":
         return "%"
-    if not rest:
+    if not arguments.known:
+        return f"%!{verb}(BADINDEX)"
+    if arguments.next >= len(arguments.values):
         return f"%!{verb}(MISSING)"
-    text, signed = _converted(verb, rest.pop(0), flags, precision)
-    return _padded(text, width or 0, flags, zero="0" in flags and signed)
+    value = arguments.values[arguments.next]
+    arguments.next += 1
+    if verb == "v" and flags.sharp:
+        flags = replace(flags, sharp=False, syntax=True)
+    if verb == "v" and flags.plus:
+        flags = replace(flags, plus=False, names=True)
+    return _shown(verb, value, flags)
 
 
-def _star(text: str | None, rest: list[Any], flags: set[str]) -> tuple[int | None, set[str]]:
-    """Read a width or precision, which ``*`` takes from the arguments."""
-    if text is None:
-        return None, flags
-    value = rest.pop(0) if text == "*" and rest else int(text or 0) if text != "*" else 0
-    if not isinstance(value, int):
-        return None, flags
-    if abs(value) > MAX_WIDTH:
+def _flags(text: str) -> VerbFlags:
+    return VerbFlags("-" in text, "+" in text, "#" in text, " " in text, "0" in text)
+
+
+def _width(found: re.Match[str], flags: VerbFlags, arguments: _Arguments) -> tuple[VerbFlags, str]:
+    indexed = arguments.select(found["i1"])
+    if found["width"] == "*":
+        width = arguments.star()
+        if width is None:
+            return flags, "%!(BADWIDTH)"
+        if width < 0:
+            flags = replace(flags, minus=True, zero=False)
+        return replace(flags, width=abs(width)), ""
+    if found["width"] is None:
+        return flags, ""
+    arguments.known = arguments.known and not indexed
+    return replace(flags, width=_limited(found["width"])), ""
+
+
+def _precision(
+    found: re.Match[str], flags: VerbFlags, arguments: _Arguments
+) -> tuple[VerbFlags, str]:
+    if found["i1"] is not None and found["width"] is None:
+        arguments.known = False
+    indexed = arguments.select(found["i2"])
+    if found["precision"] == "*":
+        precision = arguments.star()
+        if precision is None or precision < 0:
+            return flags, "%!(BADPREC)"
+        return replace(flags, precision=precision), ""
+    arguments.known = arguments.known and not (indexed and found["precision"])
+    return replace(flags, precision=_limited(found["precision"])), ""
+
+
+def _limited(digits: str) -> int:
+    value = int(digits[:9] or 0)
+    if value > MAX_WIDTH:
         raise FunctionFailed(f"width or precision above {MAX_WIDTH}")
-    return abs(value), flags | {"-"} if value < 0 else flags
+    return value
 
 
-def _padded(text: str, width: int, flags: set[str], *, zero: bool) -> str:
-    if "-" in flags:
-        return text.ljust(width)
-    if not zero:
-        return text.rjust(width)
-    sign = text[:1] if text[:1] in ("+", "-", " ") else ""
-    return sign + text[len(sign) :].rjust(width - len(sign), "0")
-
-
-def _converted(verb: str, value: Any, flags: set[str], precision: int | None) -> tuple[str, bool]:
-    """Return the text and whether zeros may pad it."""
-    if verb == "T":
-        return go_type(value), False
+def _shown(verb: str, value: Any, flags: VerbFlags) -> str:
+    """Format an argument."""
     if is_nil(value):
-        return ("<nil>" if verb == "v" else f"%!{verb}(<nil>)"), False
-    if verb == "v":
-        return _value(value, flags)
-    if isinstance(value, list | tuple) and verb in "sqdxXot":
-        inner = (_converted(verb, item, flags, precision)[0] for item in value)
-        return f"[{' '.join(inner)}]", False
-    text = _by_type(verb, value, flags, precision)
-    if text is None:
-        return f"%!{verb}({_typed(value)})", False
-    return text, isinstance(value, int | float) and not isinstance(value, bool)
+        return padded("<nil>", flags) if verb in "Tv" else _bad(verb, value, flags)
+    if verb == "T":
+        return padded(go_type(value), flags)
+    return _bad(verb, value, flags) if verb == "w" else _part(verb, value, flags)
 
 
-def _value(value: Any, flags: set[str]) -> tuple[str, bool]:
-    if "#" in flags:
-        return (quoted(value) if isinstance(value, str) else show(value, names=True)), False
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    text = show(value, names="+" in flags)
-    return ("+" + text if number and "+" in flags and value >= 0 else text), number
+def _part(verb: str, value: Any, flags: VerbFlags) -> str:
+    """Format a value or a part of one."""
+    value = pointed(value)
+    if isinstance(value, Absent) or value is None:
+        return "interface {}(nil)" if flags.syntax else "<nil>"
+    if isinstance(value, dict):
+        pairs = (
+            f"{_part(verb, key, flags)}:{_part(verb, value[key], flags)}" for key in sorted(value)
+        )
+        if flags.syntax:
+            return f"{go_type(value)}{{{', '.join(pairs)}}}"
+        return f"map[{' '.join(pairs)}]"
+    if isinstance(value, list | tuple):
+        return _sequence(verb, value, flags)
+    if is_struct(value):
+        return _struct(verb, value, flags)
+    text = basic(verb, value, flags)
+    return _bad(verb, value, flags) if text is None else text
 
 
-def _by_type(verb: str, value: Any, flags: set[str], precision: int | None) -> str | None:
-    if isinstance(value, bool):
-        return show(value) if verb == "t" else None
-    if isinstance(value, str):
-        return _string(verb, value, precision)
-    if isinstance(value, int):
-        return _integer(verb, int(value), flags)
-    if isinstance(value, float):
-        return _float(verb, value, flags, precision)
-    return show(value) if verb == "s" and not isinstance(value, Absent) else None
+def _sequence(verb: str, value: Sequence[Any], flags: VerbFlags) -> str:
+    parts = (_part(verb, item, flags) for item in value)
+    if flags.syntax:
+        return f"{go_type(value)}{{{', '.join(parts)}}}"
+    return f"[{' '.join(parts)}]"
 
 
-def _string(verb: str, value: str, precision: int | None) -> str | None:
-    text = value if precision is None else value[:precision]
-    if verb == "s":
-        return text
-    if verb == "q":
-        return quoted(text)
-    if verb in "xX":
-        digits = text.encode().hex()
-        return digits if verb == "x" else digits.upper()
-    return None
+def _struct(verb: str, value: Any, flags: VerbFlags) -> str:
+    named = flags.names or flags.syntax
+    parts = [
+        (f"{name}:" if named else "") + _part(verb, inner, flags)
+        for name, _, inner in struct_fields(value)
+    ]
+    return f"{go_type(value)}{{{', '.join(parts)}}}" if flags.syntax else f"{{{' '.join(parts)}}}"
 
 
-def _integer(verb: str, value: int, flags: set[str]) -> str | None:
-    if verb in ("c", "q", "U"):
-        return _character(verb, value)
-    if verb not in "dboxXO":
-        return None
-    digits = format(abs(value), {"O": "o"}.get(verb, verb))
-    prefix = {"x": "0x", "X": "0X", "o": "0", "b": "0b"}.get(verb, "") if "#" in flags else ""
-    prefix = "0o" if verb == "O" else prefix
-    sign = "-" if value < 0 else "+" if "+" in flags else " " if " " in flags else ""
-    return sign + prefix + digits
-
-
-def _character(verb: str, value: int) -> str:
-    if verb == "U":
-        return f"U+{value:04X}"
-    text = chr(value) if 0 <= value <= 0x10FFFF else "\ufffd"
-    return text if verb == "c" else "'" + quoted(text)[1:-1].replace('\\"', '"') + "'"
-
-
-def _float(verb: str, value: float, flags: set[str], precision: int | None) -> str | None:
-    sign = "+" if "+" in flags and value >= 0 else " " if " " in flags and value >= 0 else ""
-    if verb in "eEfF":
-        digits = 6 if precision is None else precision
-        return sign + format(value, f".{digits}{verb.lower() if verb == 'F' else verb}")
-    if verb in "gG":
-        return sign + (show_float(value) if precision is None else format(value, f".{precision}g"))
-    return None
+def _bad(verb: str, value: Any, flags: VerbFlags) -> str:
+    """What Go prints for a verb that the type does not have; the flags stay in force."""
+    if is_nil(value):
+        return f"%!{verb}(<nil>)"
+    return f"%!{verb}({go_type(value)}={_part('v', value, flags)})"

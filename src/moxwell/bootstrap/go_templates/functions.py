@@ -1,7 +1,6 @@
 """The template functions of karpenter-provider-proxmox."""
 
 import base64
-import binascii
 from collections.abc import Callable
 from typing import Any
 
@@ -106,5 +105,5 @@ def _decode(text: str) -> str:
     compact = text.replace("\n", "").replace("\r", "")
     try:
         return base64.b64decode(compact, validate=True).decode(errors="replace")
-    except binascii.Error as error:
+    except ValueError as error:  # also of text that is not ASCII
         raise FunctionFailed("illegal base64 data") from error

@@ -9,9 +9,11 @@ from moxwell.bootstrap.go_templates.values import (
     Absent,
     StringMap,
     is_struct,
+    pointed,
     struct_fields,
 )
 
+LARGE_EXPONENT = 6  # from here on floats are printed with an exponent
 _ESCAPES = {
     "\a": r"\a", "\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\v": r"\v",
     "\\": r"\\", '"': r"\"",
@@ -20,6 +22,7 @@ _ESCAPES = {
 
 def show(value: Any, *, names: bool = False) -> str:
     """Print a value with ``%v``, or ``%+v`` with the names of fields."""
+    value = pointed(value)
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -58,7 +61,7 @@ def show_float(value: float) -> str:
     if value == 0:
         return "-0" if sign else "0"
     minus = "-" if sign else ""
-    if point - 1 < -4 or point - 1 >= 21:
+    if point - 1 < -4 or point - 1 >= LARGE_EXPONENT:
         mantissa = text[0] + (f".{text[1:]}" if len(text) > 1 else "")
         return f"{minus}{mantissa}e{point - 1:+03d}"
     if point <= 0:
@@ -67,18 +70,18 @@ def show_float(value: float) -> str:
     return minus + padded[:point] + (f".{padded[point:]}" if padded[point:] else "")
 
 
-def quoted(text: str) -> str:
-    """Quote a string as ``%q`` does."""
-    return '"' + "".join(map(_quoted_character, text)) + '"'
+def quoted(text: str, *, ascii_only: bool = False) -> str:
+    """Quote a string as ``%q`` does, or ``%+q``."""
+    return '"' + "".join(_quoted_character(each, ascii_only) for each in text) + '"'
 
 
-def _quoted_character(character: str) -> str:
+def _quoted_character(character: str, ascii_only: bool) -> str:
     if character in _ESCAPES:
         return _ESCAPES[character]
     code = ord(character)
     if code < 0x20 or code == 0x7F:
         return f"\\x{code:02x}"
-    if character.isprintable():
+    if character.isprintable() and not (ascii_only and code > 0x7F):
         return character
     return f"\\U{code:08x}" if code > 0xFFFF else f"\\u{code:04x}"
 

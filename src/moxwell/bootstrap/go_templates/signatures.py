@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from moxwell.bootstrap.go_templates.errors import FunctionFailed
-from moxwell.bootstrap.go_templates.values import NO_VALUE, StringMap, Strings, go_type
+from moxwell.bootstrap.go_templates.values import NO_VALUE, StringMap, Strings, go_type, pointed
 
 MAX_RESULT = 4 * 1024 * 1024
 _CHECKS: dict[str, Callable[[Any], bool]] = {
@@ -59,6 +59,7 @@ def signature(run: Callable[..., Any], *parameters: str, variadic: str = "") -> 
 def _accepted(value: Any, kind: str) -> Any:
     if kind == "any":
         return None if value is NO_VALUE else value
+    value = pointed(value)
     if value is NO_VALUE or value is None:
         if kind in _NIL:
             return _NIL[kind]()

@@ -43,6 +43,18 @@ class SizedInt(int):
         return made
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pointer:
+    """A pointer that is not nil; it is true whatever it points at, and is printed as that."""
+
+    to: Any
+
+
+def pointed(value: Any) -> Any:
+    """Return what a pointer points at; any other value as it is."""
+    return value.to if isinstance(value, Pointer) else value
+
+
 def go_field(name: str, *, yaml: str = "", omit_empty: bool = False, default: Any = "") -> Any:
     """Declare a field of a struct by its Go name and YAML tag."""
     metadata: dict[str, Any] = {"go": name, "yaml": yaml or name.lower(), "omit_empty": omit_empty}
@@ -58,7 +70,7 @@ def optional_field(name: str, yaml: str, default: Any = "") -> Any:
 
 
 def is_struct(value: object) -> bool:
-    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+    return dataclasses.is_dataclass(value) and not isinstance(value, type | Pointer)
 
 
 def struct_fields(value: Any) -> list[tuple[str, Mapping[str, Any], Any]]:
@@ -66,7 +78,9 @@ def struct_fields(value: Any) -> list[tuple[str, Mapping[str, Any], Any]]:
     found: list[tuple[str, Mapping[str, Any], Any]] = []
     for each in dataclasses.fields(value):
         inner = getattr(value, each.name)
-        shown = NIL_POINTER if inner is None else inner
+        shown = inner
+        if each.metadata["pointer"]:
+            shown = NIL_POINTER if inner is None else Pointer(inner)
         found.append((str(each.metadata["go"]), each.metadata, shown))
     return found
 
@@ -79,7 +93,7 @@ def truth(value: object) -> bool:
     """Report whether ``if`` takes the value for true."""
     if isinstance(value, Absent) or value is None:
         return False
-    return True if is_struct(value) else bool(value)
+    return True if is_struct(value) or isinstance(value, Pointer) else bool(value)
 
 
 def is_zero(value: object) -> bool:
@@ -93,8 +107,12 @@ def is_zero(value: object) -> bool:
 
 def go_type(value: object) -> str:
     """Return the name of the value's type as Go prints it."""
+    if isinstance(value, Pointer):
+        return f"*{go_type(value.to)}"
     if isinstance(value, SizedInt):
         return value.go_type
+    if isinstance(value, tuple) and value and is_struct(value[0]):
+        return f"[]{go_type(value[0])}"
     if is_struct(value):
         return str(getattr(type(value), "go_type", type(value).__name__))
     names = {
