@@ -29,6 +29,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--record", type=Path, default=RECORD, help="file of previous values")
     parser.add_argument("--node", default=os.uname().nodename.partition(".")[0])
     parser.add_argument("--no-publish", action="store_true", help="leave the node's notes alone")
+    parser.add_argument(
+        "--all-guests",
+        action="store_true",
+        help="keep guests that Moxwell does not own off the CPUs of pinned guests",
+    )
     options = parser.parse_args(arguments)
     files = HostFiles(options.root)
     host = Host(files, options.record)
@@ -38,13 +43,14 @@ def main(arguments: list[str] | None = None) -> int:
     if options.command == "undo":
         _log(host.undo())
         return 0
-    _run(files, host, None if options.no_publish else notes.NodeNotes(options.node))
+    node = None if options.no_publish else notes.NodeNotes(options.node)
+    _run(files, host, node, others=options.all_guests)
     return 0
 
 
-def one_pass(files: HostFiles, host: Host) -> list[str]:
+def one_pass(files: HostFiles, host: Host, *, others: bool = False) -> list[str]:
     """Bring the host to the state that its guests ask for."""
-    guests = find_guests(files)
+    guests = find_guests(files, others=others)
     cpus = topology.read_cpus(files)
     governors = frozenset(cpu for cpu in cpus.online if files.read(governor_file(cpu)))
     devices = {device for guest in guests for device in guest.devices}
@@ -73,14 +79,14 @@ def _interrupts(files: HostFiles, devices: set[str]) -> dict[str, tuple[int, ...
     return found
 
 
-def _run(files: HostFiles, host: Host, node: notes.NodeNotes | None) -> None:
+def _run(files: HostFiles, host: Host, node: notes.NodeNotes | None, *, others: bool) -> None:
     ended = _Ended()
     published = -PUBLISH_SECONDS
     while not ended.is_set:
         if node is not None and time.monotonic() - published >= PUBLISH_SECONDS:
             _publish(files, node)
             published = time.monotonic()
-        _log(one_pass(files, host))
+        _log(one_pass(files, host, others=others))
         time.sleep(INTERVAL_SECONDS)
     _log(host.undo())
 

@@ -5,6 +5,9 @@ A guest is marked by the tag ``moxwell`` and a line in its description:
 ``moxwell-cpus: 0,16,1,17 emulator=2-3``. The CPUs stand in the order of the vCPUs. A guest with the
 tag and without the line is shared: it keeps off the CPUs of pinned guests, and a vCPU whose memory
 is bound to a NUMA node (``numaN``) runs on the CPUs of that node.
+
+If the operator asks for it, guests without the tag keep off the CPUs of pinned guests too; those
+with an ``affinity`` of their own are left alone.
 """
 
 import re
@@ -45,22 +48,26 @@ class MarkedGuest:
     nodes: dict[int, tuple[int, ...]] = field(default_factory=dict)  # of the host, by vCPU
 
 
-def find_guests(files: HostFiles) -> tuple[MarkedGuest, ...]:
-    """Return the marked guests that run, by VMID."""
+def find_guests(files: HostFiles, *, others: bool = False) -> tuple[MarkedGuest, ...]:
+    """Return the marked guests that run, by VMID; with ``others`` also those without the tag."""
     found = []
     for name in files.names(PIDS):
         vmid, _, suffix = name.partition(".")
         if suffix == "pid" and vmid.isdecimal():
-            guest = _guest(files, int(vmid), files.number(f"{PIDS}/{name}"))
+            guest = _guest(files, int(vmid), files.number(f"{PIDS}/{name}"), others)
             if guest is not None:
                 found.append(guest)
     return tuple(sorted(found, key=lambda guest: guest.vmid))
 
 
-def _guest(files: HostFiles, vmid: int, pid: int) -> MarkedGuest | None:
+def _guest(files: HostFiles, vmid: int, pid: int, others: bool) -> MarkedGuest | None:
     config = files.read(f"{CONFIGS}/{vmid}.conf").partition("\n[")[0]  # snapshots follow
-    if pid <= 0 or TAG not in _tags(config):
+    if pid <= 0:
         return None
+    if TAG not in _tags(config):
+        chosen = re.search(r"^affinity: ", config, re.M)
+        shared = others and config and not chosen
+        return MarkedGuest(vmid, pid, (), (), _threads(files, pid)) if shared else None
     description = unquote("\n".join(re.findall(r"^#(.*)$", config, re.M)))
     asked = _LINE.search(description)
     return MarkedGuest(

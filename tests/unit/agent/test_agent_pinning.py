@@ -137,6 +137,29 @@ def test_what_was_changed_is_undone_also_after_a_restart(tmp_path: Path) -> None
     assert files.read(governor_file(2)) == "powersave"
 
 
+def test_guests_of_others_keep_off_pinned_cpus_if_the_operator_asks_for_it(tmp_path: Path) -> None:
+    files, record = fake(tmp_path)
+    (tmp_path / "sys/devices/system/cpu/online").write_text("0-7\n")
+    for vmid, config in ((1, "#moxwell-cpus%3A 2,6\ntags: moxwell\n"), (2, "cores: 1\n")):
+        for name, text in (
+            (f"etc/pve/qemu-server/{vmid}.conf", config),
+            (f"run/qemu-server/{vmid}.pid", f"{vmid}\n"),
+            (f"proc/{vmid}/task/{vmid}0/comm", "CPU 0/KVM\n"),
+        ):
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+    threads = FakeThreads()
+    host = Host(files, record, get_affinity=threads.get, set_affinity=threads.set)
+    one_pass(files, host)
+    assert (threads.cpus[10], threads.cpus[20]) == ({2}, ONLINE)
+    one_pass(files, host, others=True)
+    assert (threads.cpus[10], threads.cpus[20]) == ({2}, ONLINE - {2, 6})
+    (tmp_path / "run/qemu-server/1.pid").unlink()
+    one_pass(files, host, others=True)
+    assert threads.cpus[20] == ONLINE
+
+
 def test_a_guest_that_is_gone_frees_its_cpus(tmp_path: Path) -> None:
     files, record = fake(tmp_path)
     threads = FakeThreads()
@@ -166,6 +189,7 @@ def test_marks_are_read_from_guest_configurations(tmp_path: Path) -> None:
         (100, CONFIG),
         (101, "cores: 1\ntags: other\n"),
         (102, "tags: moxwell\n"),
+        (103, "cores: 1\naffinity: 0-1\n"),
     ):
         for name, text in (
             (f"etc/pve/qemu-server/{vmid}.conf", config),
@@ -176,7 +200,9 @@ def test_marks_are_read_from_guest_configurations(tmp_path: Path) -> None:
             path = tmp_path / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-    first, second = find_guests(HostFiles(tmp_path))
+    files = HostFiles(tmp_path)
+    assert [g.vmid for g in find_guests(files, others=True)] == [100, 101, 102]
+    first, second = find_guests(files)
     assert (first.vmid, first.cpus, first.emulator) == (100, (2, 6), (3,))
     assert first.devices == ("0000:41:00",)
     assert first.nodes == {0: (1,), 1: (1,)}
