@@ -69,6 +69,21 @@ def test_removed_settings_are_removed_and_foreign_ones_stay(region: str) -> None
     run_virtual(main())
 
 
+def test_a_security_group_moves_to_another_device() -> None:
+    async def main() -> None:
+        async with running("north") as (env, _):
+            _, guest = await create(env, "north", firewallGroups=["kube", "web"])
+            for groups in (["kube", "web@net0"], ["kube@net1"]):
+                await patch_spec(env, firewallGroups=groups)
+                await asyncio.sleep(60)
+                machine = await env.machine("m")
+                assert is_true(machine, "UpToDate"), message(machine, "UpToDate")
+                found = [f"{r['action']}@{r.get('iface', '')}" for r in guest.firewall.rules]
+                assert sorted(each.rstrip("@") for each in found) == groups
+
+    run_virtual(main())
+
+
 def test_a_missing_firewall_group_is_reported_until_it_exists() -> None:
     async def main() -> None:
         async with running("north") as (env, _):

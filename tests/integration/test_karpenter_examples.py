@@ -6,6 +6,7 @@ group and a template in Proxmox, and the Secrets with the cloud-init templates.
 """
 
 import base64
+import re
 from pathlib import Path
 
 import pytest
@@ -58,13 +59,20 @@ def example_world() -> str:
     return world
 
 
+BRIDGE_LABEL = JOIN_TEMPLATE.replace(
+    "{{ .Values.rack }}", "{{ .Values.rack }},bridge=BRIDGE"
+).replace(
+    "BRIDGE", '{{ (index .Network.Interfaces 0).NodeAddress4 | replace "/" "_" }}'
+)  # the address of the host on the bridge of the guest
+
+
 async def add_names(env: KarpenterEnvironment) -> None:
     """The pool and the security group, and the Secrets of the node class."""
     for transport in env.transports.values():
         pve = PveWriter(SwitchableTransport(transport))
         await pve.pools.create("talos-k8s-proxmox")
         await pve.firewall.create_group("kubernetes")
-    await env.stage.apply(SECRETS % base64.b64encode(JOIN_TEMPLATE.encode()).decode())
+    await env.stage.apply(SECRETS % base64.b64encode(BRIDGE_LABEL.encode()).decode())
 
 
 async def until_ready(env: KarpenterEnvironment) -> None:
@@ -87,7 +95,9 @@ async def until_node(env: KarpenterEnvironment, name: str) -> NodeInstance:
             return None
         nodes = (await env.kube.list(NODES)).items
         ids = {n["spec"].get("providerID"): n["metadata"]["labels"] for n in nodes}
-        return found if ids.get(found.provider_id, {}).get("rack") == "r1" else None
+        labels = ids.get(found.provider_id, {})
+        assert not labels or re.fullmatch(r"10\.\d\.0\.\d_24", labels["bridge"]), labels
+        return found if labels.get("rack") == "r1" else None
 
     instance: NodeInstance = await env.stage.until(f"the node of {name} has joined", joined)
     return instance

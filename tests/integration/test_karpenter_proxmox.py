@@ -21,13 +21,14 @@ from moxwell.controllers.karpenter.proxmox.provider import ProxmoxProvider
 from moxwell.embedded.controllermanager.resources import NODES
 from moxwell.kube.client import Kube
 from moxwell.kube.transport import ApiServerUnreachable
-from moxwell.scheduling.well_known_labels import INSTANCE_TYPE, REGION, ZONE
+from moxwell.scheduling.well_known_labels import ARCH, INSTANCE_TYPE, REGION, ZONE
 from moxwell.testing.karpenter_environment import (
     CLUSTER,
     JOIN_TEMPLATE,
     MANIFEST,
     KarpenterEnvironment,
     karpenter_environment,
+    node_claim,
 )
 from moxwell.testing.loop import run_virtual
 from moxwell.testing.machine_provider import PROVIDER_CHECKS
@@ -342,6 +343,23 @@ def test_a_host_without_room_is_passed_over() -> None:
                 if not o.available
             }
             assert blocked == {found.labels[ZONE]}
+
+    run_virtual(story())
+
+
+def test_the_architecture_of_a_node_is_that_of_its_host() -> None:
+    async def story() -> None:
+        async with karpenter_environment() as env:
+            for host in env.environment.engine.runtimes["south"].region.hosts.values():
+                host.machine = "aarch64"
+            types = await env.provider.instance_types(await env.pool())
+            found = {(dict(o.labels)[REGION], dict(o.labels)[ARCH]) for o in types[0].offerings}
+            assert found == {("north", "amd64"), ("south", "arm64")}
+            body = node_claim("arm", {"cpu": "1", "memory": "1Gi"})
+            body["spec"]["requirements"] = [{"key": ARCH, "operator": "In", "values": ["arm64"]}]
+            await env.kube.create(body, NodeClaim.resource)
+            instance = await until_launched(env, await env.kube.get(NodeClaim, "arm"))
+            assert (instance.labels[ARCH], instance.labels[REGION]) == ("arm64", "south")
 
     run_virtual(story())
 

@@ -120,6 +120,23 @@ DEFECTS = [
         "the_published_topology_places_guests",
     ),
     ("queues per NIC regress", NUMA, "queues_follow_vcpus"),
+    # zones, templates and groups
+    ("the architecture is always amd64", LAUNCH, "the_architecture_of_a_node_is_that_of_its_host"),
+    (
+        "a URL with a port or an IP address is refused",
+        "unit/api/test_api_karpenter.py",
+        "a_template_takes_a_url_with_port_and_address",
+    ),
+    (
+        "security groups are compared by position",
+        "integration/test_infra_in_place.py",
+        "a_security_group_moves_to_another_device",
+    ),
+    (
+        "a decision about many pods takes minutes",
+        "integration/test_autoscaler_limits.py",
+        "a_decision_that_takes_too_long_makes_the_next_ones_smaller",
+    ),
     # what users of Karpenter itself report
     (
         "a node is replaced by an equal one",

@@ -6,7 +6,8 @@ are matched by MAC inside the guest.
 """
 
 import ipaddress
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +85,23 @@ class Vrf:
 
 
 @dataclass(frozen=True, slots=True)
+class HostBridge:
+    """What the host has on a bridge; addresses with prefix, empty if there are none."""
+
+    address4: str = ""
+    address6: str = ""
+    gateway4: str = ""
+    gateway6: str = ""
+    mtu: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class GuestNetwork:
     """All NICs and VRFs of a guest."""
 
     nics: tuple[Nic, ...] = ()
     vrfs: tuple[Vrf, ...] = ()
+    bridges: Mapping[str, HostBridge] = field(default_factory=dict)  # by NIC, if they were read
 
 
 def gateway_routes(nic: Nic) -> tuple[StaticRoute, ...]:

@@ -19,7 +19,7 @@ from moxwell.bootstrap.go_templates.errors import TemplateFailed
 from moxwell.bootstrap.go_templates.render import render
 from moxwell.bootstrap.go_templates.values import SizedInt, StringMap, Strings
 from moxwell.bootstrap.netplan import as_network_config
-from moxwell.bootstrap.network import GuestNetwork, Nic
+from moxwell.bootstrap.network import GuestNetwork, HostBridge, Nic
 from moxwell.bootstrap.node_context import (
     KubeletSettings,
     KubeletTaint,
@@ -33,6 +33,7 @@ from moxwell.bootstrap.node_context import (
 from moxwell.errors import Invalid
 
 FORMAT = "node-templates"
+DEFAULT_MTU = 1500
 USER_DATA, META_DATA = "user-data", "meta-data"
 NETWORK_CONFIG, VENDOR_DATA = "network-config", "vendor-data"
 FILES = (USER_DATA, META_DATA, NETWORK_CONFIG, VENDOR_DATA)
@@ -173,13 +174,15 @@ def _network(network: GuestNetwork) -> NodeNetwork:
     servers = dict.fromkeys(address for nic in network.nics for address in nic.dns)
     domains = dict.fromkeys(domain for nic in network.nics for domain in nic.search)
     return NodeNetwork(
-        interfaces=tuple(_interface(nic) for nic in network.nics),
+        interfaces=tuple(
+            _interface(nic, network.bridges.get(nic.name, HostBridge())) for nic in network.nics
+        ),
         name_servers=Strings(servers),
         search_domains=Strings(domains),
     )
 
 
-def _interface(nic: Nic) -> NodeInterface:
+def _interface(nic: Nic, bridge: HostBridge) -> NodeInterface:
     four = [a for a in nic.addresses if not a.is6]
     six = [a for a in nic.addresses if a.is6]
     return NodeInterface(
@@ -191,7 +194,11 @@ def _interface(nic: Nic) -> NodeInterface:
         address6=Strings(a.cidr for a in six),
         gateway4=next((a.gateway for a in four if a.gateway), ""),
         gateway6=next((a.gateway for a in six if a.gateway), ""),
-        mtu=SizedInt(nic.mtu or 0, "uint32"),
+        mtu=SizedInt(nic.mtu or bridge.mtu or DEFAULT_MTU, "uint32"),
+        node_address4=bridge.address4,
+        node_address6=bridge.address6,
+        node_gateway4=bridge.gateway4,
+        node_gateway6=bridge.gateway6,
     )
 
 

@@ -42,9 +42,11 @@ def instance_types(
 
 
 def _instance_type(size: GuestSize, hosts: tuple[HostRoom, ...], blocked: Blocked) -> InstanceType:
+    mixed = len({room.arch for room in hosts}) > 1
     offerings = tuple(
         Offering(
             (
+                *(((ARCH, room.arch),) if mixed else ()),
                 (CAPACITY_TYPE, size.capacity_type),
                 (INSTANCE_TYPE, size.name),
                 (REGION, room.key.region),

@@ -37,6 +37,14 @@ _RENAMED = {
 }
 
 
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+def architecture(machine: str) -> str:
+    """The ``kubernetes.io/arch`` of what ``uname -m`` prints, or of ``arch`` of a guest."""
+    return _ARCHITECTURES.get(machine, machine)
+
+
 def normalized(key: str) -> str:
     """The stable name of a label whose beta name is still in use."""
     return _RENAMED.get(key, key)

@@ -1,6 +1,6 @@
 """
 What Proxmox hosts offer beyond the inventory: bridges, PCI mappings, firewall groups, HA groups
-or rules, maintenance mode.
+or rules, maintenance mode, architecture.
 
 Reads Proxmox and caches the answers per region, so that concurrent placements cause one request.
 ``None`` means unknown (no permission, no answer); placement does not reject a host for it.
@@ -14,11 +14,14 @@ from typing import TypeVar
 from moxwell.clock import Clock
 from moxwell.errors import Retryable, Terminal
 from moxwell.pve import property_strings
+from moxwell.pve.endpoints.nodes import HostInterface
 from moxwell.pve.regions import Region
+from moxwell.scheduling.well_known_labels import architecture
 
 KEEP_SECONDS, KEEP_UNKNOWN_SECONDS = 600.0, 60.0
 QUICK_SECONDS = 10.0  # the age of the inventory
 Names = frozenset[str] | None
+Bridges = Mapping[str, HostInterface] | None  # by name
 T = TypeVar("T")
 
 
@@ -27,10 +30,11 @@ class _RegionCapabilities:
     """The cached answers of one region."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    bridges: dict[str, tuple[float, Names]] = field(default_factory=dict)  # by host, with expiry
+    bridges: dict[str, tuple[float, Bridges]] = field(default_factory=dict)  # by host, with expiry
     mapped: tuple[float, Mapping[str, frozenset[str]] | None] = (0.0, None)  # host -> mappings
     maintenance: tuple[float, Names] = (0.0, None)
     groups: dict[str, tuple[float, Names]] = field(default_factory=dict)  # with time of reading
+    architectures: dict[str, tuple[float, str]] = field(default_factory=dict)  # with expiry
 
 
 class HostCapabilityCache:
@@ -42,13 +46,31 @@ class HostCapabilityCache:
 
     async def bridges(self, region: Region, hosts: Iterable[str]) -> dict[str, Names]:
         """The bridges and VNets that the token may use, by host."""
+        found = await self._bridge_rows(region, hosts)
+        return {h: None if rows is None else frozenset(rows) for h, rows in found.items()}
+
+    async def host_bridges(self, region: Region, host: str) -> Mapping[str, HostInterface]:
+        """The bridges of one host with their addresses; empty if they are unknown."""
+        return (await self._bridge_rows(region, [host])).get(host) or {}
+
+    async def _bridge_rows(self, region: Region, hosts: Iterable[str]) -> dict[str, Bridges]:
         known = self._known.setdefault(region.key, _RegionCapabilities())
         async with known.lock:
             stale = [h for h in hosts if self._expired(known.bridges.get(h, (0.0, None))[0])]
             found = await asyncio.gather(*(_bridges(region, host) for host in stale))
-            for host, names in zip(stale, found, strict=True):
-                known.bridges[host] = (self._expiry(bool(names)), names)  # none: no privilege
-        return {host: names for host, (_, names) in known.bridges.items()}
+            for host, rows in zip(stale, found, strict=True):
+                known.bridges[host] = (self._expiry(bool(rows)), rows)  # none: no privilege
+        return {host: rows for host, (_, rows) in known.bridges.items()}
+
+    async def architectures(self, region: Region, hosts: Iterable[str]) -> dict[str, str]:
+        """The ``kubernetes.io/arch`` of the hosts by their kernels; empty if unknown."""
+        known = self._known.setdefault(region.key, _RegionCapabilities())
+        async with known.lock:
+            stale = [h for h in hosts if self._expired(known.architectures.get(h, (0.0, ""))[0])]
+            found = await asyncio.gather(*(_architecture(region, host) for host in stale))
+            for host, arch in zip(stale, found, strict=True):
+                known.architectures[host] = (self._expiry(bool(arch)), arch)
+        return {host: arch for host, (_, arch) in known.architectures.items()}
 
     async def mappings(self, region: Region) -> Mapping[str, frozenset[str]] | None:
         """The PCI resource mappings with a device on each host; None if unknown."""
@@ -113,9 +135,14 @@ async def _or_none(request: Awaitable[T]) -> T | None:
         return None
 
 
-async def _bridges(region: Region, host: str) -> Names:
+async def _bridges(region: Region, host: str) -> Bridges:
     rows = await _or_none(region.reader.nodes.network(host, type="any_bridge"))
-    return None if rows is None else frozenset(row.iface for row in rows)
+    return None if rows is None else {row.iface: row for row in rows}
+
+
+async def _architecture(region: Region, host: str) -> str:
+    status = await _or_none(region.reader.nodes.status(host))
+    return architecture(status.current_kernel.machine) if status else ""
 
 
 async def _maintenance(region: Region) -> Names:

@@ -16,9 +16,9 @@ from moxwell.pve.ownership import user_tags
 from moxwell.pve.regions import Region
 from moxwell.scheduling.guest_hardware import boot_disk
 from moxwell.scheduling.inventory_model import HostKey, Template
+from moxwell.scheduling.well_known_labels import architecture
 
 KEEP_SECONDS = 600.0
-ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _NO_LINKED_CLONES = frozenset({"lvm", "iscsi", "iscsidirect"})
 
 
@@ -70,7 +70,7 @@ class TemplateCache:
             status = await region.reader.nodes.status(guest.host)
             self._host_architectures[at] = status.current_kernel.machine
         arch = arch or self._host_architectures[at]
-        return ARCHITECTURES.get(arch, arch)
+        return architecture(arch)
 
 
 def template_of(region: str, guest: ObservedGuest) -> Template:

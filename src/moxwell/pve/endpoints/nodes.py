@@ -74,6 +74,8 @@ class HostInterface(Struct, frozen=True, kw_only=True):
     netmask: str = ""
     cidr: str = ""
     gateway: str = ""
+    cidr6: str = ""
+    gateway6: str = ""
     bridge_ports: str = ""
     bridge_vlan_aware: bool = False
     mtu: int | None = None

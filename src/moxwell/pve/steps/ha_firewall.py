@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TypedDict
 
 from moxwell.errors import Conflict, Missing
-from moxwell.pve import errors
+from moxwell.pve import errors, firewall_groups
 from moxwell.pve.client import PveWriter
 from moxwell.pve.endpoints.firewall import FirewallRule
 from moxwell.pve.steps.contract import GuestStep, own_config
@@ -173,6 +173,8 @@ class RemoveFirewallGroup(GuestStep, frozen=True, kw_only=True):
     """
     Remove a security group from a guest's rules, one rule each time it is performed.
 
+    ``group@net1`` is that of one device.
+
     With the last rule the firewall is disabled, because an enabled one without rules drops all
     incoming traffic; a firewall with its own ``policy_in`` stays enabled.
     """
@@ -183,7 +185,7 @@ class RemoveFirewallGroup(GuestStep, frozen=True, kw_only=True):
         await own_config(pve, self.guest)
         host, vmid = self.guest.host, self.guest.vmid
         rules = await pve.firewall.rules(host, vmid)
-        found = [r for r in rules if r.type == "group" and r.action == self.group]
+        found = [rule for rule in rules if self.group in firewall_groups.of_rules((rule,))]
         if not found:
             return None
         if len(rules) == 1:

@@ -1,5 +1,6 @@
 """Which hosts and templates a node class selects, its mistakes, and what its controller does."""
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -14,12 +15,14 @@ from moxwell.api.karpenter.proxmox_templates import (
     ProxmoxUnmanagedTemplateSpec,
 )
 from moxwell.api.meta import ObjectMeta
+from moxwell.controllers.infra.template_build.from_spec import design_of_object
 from moxwell.controllers.karpenter.proxmox.class_hash import class_hash
 from moxwell.controllers.karpenter.proxmox.instance_record import (
     CLASS_HASH,
     CLASS_HASH_VERSION,
     HASH_VERSION,
 )
+from moxwell.controllers.karpenter.proxmox.machine_objects import changeable_spec
 from moxwell.controllers.karpenter.proxmox.node_class.plan import (
     ChangeMachines,
     ObservedNodeClass,
@@ -32,6 +35,7 @@ from moxwell.controllers.karpenter.proxmox.node_class_check import (
     NodeClassReason,
     ZoneContents,
     check,
+    matching,
 )
 from moxwell.controllers.karpenter.proxmox.scope import (
     MachineDefaults,
@@ -252,3 +256,39 @@ def test_a_template_that_does_not_parse_is_reported_with_line_and_column() -> No
     assert empty.reason is NodeClassReason.SECRET_NOT_FOUND
     good = "{{ .Metadata.Hostname }} {{ .Kubernetes.KubeletConfiguration | toYaml }}"
     assert template_problem(chosen, {"user-data": good}, {}) is None
+
+
+def test_a_template_is_cloned_on_hosts_of_its_architecture_only() -> None:
+    mixed = replace(ZONES[0], architectures={"pve1": "amd64", "pve2": "arm64"})
+    checked = check(node_class(region="north"), UBUNTU, (mixed,), NodeClassScope())
+    assert [str(z) for z in checked.zones] == ["north/pve1/9000"]
+
+
+def test_a_managed_template_is_found_by_its_owner_and_revision() -> None:
+    built = msgspec.convert(
+        {
+            "metadata": {"name": "base", "uid": "abc-1"},
+            "spec": {
+                "sourceImage": {"url": "https://images.example.org/a.qcow2"},
+                "storageIDs": ["local"],
+                "network": [{"name": "net0", "bridge": "vmbr0"}],
+            },
+        },
+        ProxmoxTemplate,
+    )
+    owner, now = "mox-abc1", design_of_object(built).revision_tag
+    key = HostKey("north", "pve1")
+    by_hand = Template(key, 9000, "base", frozenset())
+    old = Template(key, 9001, "base", frozenset({owner, "moxwell-rev-0"}))
+    new = Template(key, 9002, "base", frozenset({owner, now}))
+    other = Template(key, 9003, "other", frozenset({owner, now}))
+    south = Template(HostKey("south", "pve1"), 9000, "base", frozenset())
+    assert matching(built, (by_hand, other)) == (by_hand,)
+    assert matching(built, (by_hand, old)) == (old,)
+    assert matching(built, (by_hand, old, new, south)) == (new, south)
+
+
+def test_a_security_group_is_for_its_device() -> None:
+    groups = [{"name": "web", "interface": "net1"}, {"name": "web"}]
+    spec = changeable_spec(node_class(securityGroups=groups), MachineDefaults())
+    assert spec["firewallGroups"] == ["web@net1", "web@net0"]

@@ -21,7 +21,7 @@ from moxwell.controllers.infra.machine.observed import HaMode, MachineGuest
 from moxwell.controllers.infra.templates import TemplateCache, TemplateDetails
 from moxwell.errors import Missing
 from moxwell.kube.reader import Reader
-from moxwell.pve import errors, ownership
+from moxwell.pve import errors, firewall_groups, ownership
 from moxwell.pve.endpoints.ha import HaResource, HaRule
 from moxwell.pve.guests import CLONING
 from moxwell.pve.model import ObservedGuest
@@ -108,7 +108,7 @@ class GuestReader:
         if not obj.spec.firewall_groups and not recorded(obj.spec).firewall_groups:
             return frozenset()
         rules = await region.reader.firewall.rules(guest.host, guest.vmid)
-        return frozenset(rule.action for rule in rules if rule.type == "group")
+        return firewall_groups.of_rules(rules)
 
     async def ha_mode(
         self, obj: ProxmoxMachine, region: Region, *, started: bool = False
@@ -189,7 +189,7 @@ async def _ha_resource(region: Region, vmid: int) -> HaResource | None:
 async def _unknown_groups(region: Region, groups: set[str]) -> tuple[str, ...]:
     """Security groups that the region does not define; Proxmox accepts rules with them."""
     known = {g.group for g in await region.reader.firewall.groups()} if groups else set()
-    return tuple(sorted(groups - known))
+    return tuple(sorted(firewall_groups.names(groups) - known))
 
 
 async def _previous_rule(obj: ProxmoxMachine, region: Region) -> HaRule | None:

@@ -12,7 +12,7 @@ from moxwell.api.infra.tenant_limits import TenantLimits
 from moxwell.api.infra.warm_guests import WARM_TAG
 from moxwell.api.infra.zone_settings import ZoneSettings
 from moxwell.bootstrap.bootstrap_data import BootstrapData
-from moxwell.bootstrap.network import InterfaceAddress
+from moxwell.bootstrap.network import HostBridge, InterfaceAddress
 from moxwell.bootstrap.network_plan import AddressRequest
 from moxwell.controllers.infra.guest_names import BOOTING
 from moxwell.controllers.infra.task_backoff import TaskFailure
@@ -168,6 +168,7 @@ class ObservedProxmoxMachine:
     addresses: ObservedAddresses = field(default_factory=ObservedAddresses)
     owned_claims: tuple[str, ...] = ()
     bootstrap: BootstrapData | None = None
+    host_bridges: Mapping[str, HostBridge] = field(default_factory=dict)  # by device
     iso_exists: bool | None = None
     ha_mode: HaMode = "group"
     bootstrapped: bool = False

@@ -19,7 +19,7 @@ from moxwell.controllers.infra.machine.moves import (
 from moxwell.controllers.infra.machine.observed import ObservedPlacement, OwnerObjects
 from moxwell.controllers.infra.owners import replica_group
 from moxwell.controllers.infra.templates import TemplateDetails
-from moxwell.pve import property_strings
+from moxwell.pve import firewall_groups, property_strings
 from moxwell.pve.reservations import Reservation
 from moxwell.runtime.move import Wait
 from moxwell.scheduling import last_applied
@@ -193,9 +193,9 @@ def placement_request(
         needs_iso=True,
         iso_storage=spec.iso_storage or "",
         bridges=frozenset(d.bridge for d in devices if d.bridge),
-        other_bridges=frozenset(_bridge(nics.get(d.name, "")) for d in devices if not d.bridge),
+        other_bridges=frozenset(bridge_of(nics.get(d.name, "")) for d in devices if not d.bridge),
         mappings=frozenset(p.mapping for p in spec.pci_devices if p.mapping),
-        firewall_groups=frozenset(spec.firewall_groups),
+        firewall_groups=firewall_groups.names(spec.firewall_groups),
         ha_groups=frozenset({care.group}) if care and care.group else frozenset(),
         formats=_formats(spec),
         limits=_limits(cluster),
@@ -222,7 +222,8 @@ def _extra_bytes(spec: ProxmoxMachineSpec) -> dict[str, int]:
     return extra
 
 
-def _bridge(nic: str) -> str:
+def bridge_of(nic: str) -> str:
+    """The bridge of a NIC of a template; the default one if it names none."""
     return property_strings.parse(nic).get("bridge") or BRIDGE
 
 

@@ -10,13 +10,19 @@ from dataclasses import replace
 
 from moxwell.api.infra.cluster import ProxmoxClusterSpec
 from moxwell.api.infra.machine import ProxmoxMachine, ProxmoxMachineSpec
+from moxwell.api.infra.network import NetworkDevice
 from moxwell.api.infra.tenant_limits import TenantLimits
 from moxwell.api.infra.warm_guests import is_warm, uses_no_compute
 from moxwell.api.infra.zone_settings import ZoneSettings
+from moxwell.bootstrap.network import HostBridge
 from moxwell.clock import Clock
 from moxwell.controllers.infra.host_capabilities import HostCapabilityCache
 from moxwell.controllers.infra.machine.observed import ObservedPlacement, VmidUsage
-from moxwell.controllers.infra.machine.placement import placement_request, template_query
+from moxwell.controllers.infra.machine.placement import (
+    bridge_of,
+    placement_request,
+    template_query,
+)
 from moxwell.controllers.infra.owners import is_replaced_by, replica_group
 from moxwell.controllers.infra.templates import TemplateCache, TemplateDetails, template_of
 from moxwell.pve.model import ObservedGuest
@@ -90,6 +96,22 @@ class PlacementReader:
             tuple(templates),
             {region.name: self._vmid_usage(region, machine) for region, _ in zones.values()},
         )
+
+    async def host_bridges(
+        self,
+        region: Region,
+        host: str,
+        devices: Iterable[NetworkDevice],
+        template_nics: Mapping[str, str],
+    ) -> dict[str, HostBridge]:
+        """What the host has on the bridge of each device; only bridges that are known."""
+        found = await self._capabilities.host_bridges(region, host)
+        named = {d.name: d.bridge or bridge_of(template_nics.get(d.name, "")) for d in devices}
+        return {
+            device: HostBridge(row.cidr, row.cidr6, row.gateway, row.gateway6, row.mtu or 0)
+            for device, name in named.items()
+            if (row := found.get(name)) is not None and row.active
+        }
 
     async def _read_capabilities(
         self, zones: Zones, request: PlacementRequest

@@ -18,6 +18,7 @@ from moxwell.api.infra.warm_guests import is_warm
 from moxwell.api.infra.zone_settings import zone_settings_of
 from moxwell.api.kinds import Resource
 from moxwell.api.meta import ObjectMeta
+from moxwell.bootstrap import node_templates
 from moxwell.bootstrap.network_plan import devices_of
 from moxwell.controllers.infra.machine.clone_slots import CloneSlots, CloneTarget
 from moxwell.controllers.infra.machine.guest import GuestReader, read_bootstrap
@@ -230,7 +231,12 @@ class MachineObserver:
         if await self._guests.iso_exists(obj, region, claim):
             return replace(seen, iso_exists=True)
         bootstrap = await read_bootstrap(reader, machine, template)
-        return replace(seen, iso_exists=False, bootstrap=bootstrap)
+        seen = replace(seen, iso_exists=False, bootstrap=bootstrap)
+        if bootstrap is None or bootstrap.format != node_templates.FORMAT:
+            return seen
+        nics = template.nics if template else {}
+        bridges = await self._placement.host_bridges(region, claim.host, devices, nics)
+        return replace(seen, host_bridges=bridges)
 
     async def _see_bootstrap(
         self, obj: ProxmoxMachine, machine: Machine, region: Region, seen: ObservedProxmoxMachine

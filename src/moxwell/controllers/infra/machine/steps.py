@@ -5,6 +5,8 @@ Everything after the clone is one configuration write, guarded by the digest of 
 that was read. The tags in that write are the evidence that it happened.
 """
 
+from dataclasses import replace
+
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.infra.template import Claim, HighAvailability
 from moxwell.api.infra.warm_guests import WARM_TAG
@@ -24,8 +26,7 @@ from moxwell.controllers.infra.guest_names import (
     mark_of,
 )
 from moxwell.controllers.infra.machine.observed import MachineGuest, ObservedProxmoxMachine
-from moxwell.pve import property_strings
-from moxwell.pve.endpoints.firewall import FirewallRule
+from moxwell.pve import firewall_groups, property_strings
 from moxwell.pve.guests import GuestConfig
 from moxwell.pve.ownership import user_tags
 from moxwell.pve.steps import Configure, GuestRef, RegisterHa, ResizeDisk, SetFirewall, UploadIso
@@ -70,6 +71,7 @@ def upload_iso(obj: ProxmoxMachine, claim: Claim, seen: ObservedProxmoxMachine) 
         claim.uuid,
     )
     network = network_of(claim.uuid, obj.spec, seen.devices, seen.zone, seen.addresses.given)
+    network = replace(network, bridges=seen.host_bridges)
     assert seen.bootstrap is not None
     files = nocloud_files(seen.bootstrap, identity, network)
     mark = mark_of(obj)
@@ -102,9 +104,7 @@ def set_firewall(obj: ProxmoxMachine, found: MachineGuest) -> SetFirewall | None
     missing = [g for g in obj.spec.firewall_groups if g not in found.firewall_groups]
     if not missing:
         return None
-    rules = tuple(
-        FirewallRule(type="group", action=g, enable=True) for g in obj.spec.firewall_groups
-    )
+    rules = tuple(map(firewall_groups.as_rule, obj.spec.firewall_groups))
     return SetFirewall(guest(obj, found), options={"enable": True}, rules=rules)
 
 

@@ -22,6 +22,7 @@ from moxwell.pve.ownership import FAMILY_TAG, Mark, is_reserved_tag
 from moxwell.scheduling.vmids import VmidRange
 
 TEMPLATE_TAG = f"{FAMILY_TAG}-template"  # set on templates that Moxwell made
+REVISION_TAG = f"{FAMILY_TAG}-rev-"  # and the revision: set on templates that Moxwell made
 TEMPLATE_VMIDS = VmidRange(9_000, 9_999)
 FORMATS = ("qcow2", "raw", "vmdk")
 COMPRESSIONS = ("gz", "xz", "bz2", "zst", "lzo", "zip")
@@ -185,8 +186,14 @@ class TemplateDesign:
         return f"{self.description}\n\n{line}" if self.description else line
 
     @property
+    def revision_tag(self) -> str:
+        """The tag by which a copy of this revision is recognised in lists."""
+        return f"{REVISION_TAG}{self.revision}"
+
+    @property
     def all_tags(self) -> str:
-        return self.mark.tags([TEMPLATE_TAG, *(tag.lower() for tag in self.tags)])
+        own = (TEMPLATE_TAG, self.revision_tag)
+        return self.mark.tags([*own, *(tag.lower() for tag in self.tags)])
 
     def vmid_candidates(self, host: str) -> Iterator[int]:
         """The VMIDs for a copy on a host, in the order in which they are tried."""

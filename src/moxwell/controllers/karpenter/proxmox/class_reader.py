@@ -1,7 +1,8 @@
 """
 Reads what a node class can make now: its hosts, templates and sizes, from caches and inventories.
 
-It writes nothing. Only the security groups of a region are asked for, and that answer is cached.
+It writes nothing. Only the security groups of a region, and the kernels and NUMA nodes of hosts are
+asked for, and these answers are cached.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -27,6 +28,7 @@ from moxwell.controllers.karpenter.proxmox.host_states import (
     allowed_hosts,
     host_states,
     pending_guests,
+    with_architectures,
 )
 from moxwell.controllers.karpenter.proxmox.launches import (
     LaunchedCapacity,
@@ -41,7 +43,7 @@ from moxwell.controllers.karpenter.proxmox.node_class_check import (
     NodeClassReason,
     ZoneContents,
     check,
-    matches,
+    matching,
 )
 from moxwell.controllers.karpenter.proxmox.node_policy import (
     HUGE_PAGES,
@@ -71,13 +73,16 @@ class ZoneSource(Protocol):
         """The zones that can be reached, and a message about the others."""
 
 
-class SecurityGroupSource(Protocol):
-    """Reads the security groups of a region."""
+class CapabilitySource(Protocol):
+    """Reads the security groups of a region and the architectures of its hosts."""
 
     async def firewall_groups(
         self, region: Region, wanted: frozenset[str]
     ) -> frozenset[str] | None:
         """The names of the groups; None if they are unknown."""
+
+    async def architectures(self, region: Region, hosts: Iterable[str]) -> dict[str, str]:
+        """The architecture of each host; empty if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +127,7 @@ class ClassSources:
     management: ManagementCaches
     templates: TemplateCaches
     zones: ZoneSource
-    groups: SecurityGroupSource
+    capabilities: CapabilitySource
     reservations: Reservations
     launched: LaunchedCapacity
     numa: HostNumaReader
@@ -151,13 +156,13 @@ class NodeClassReader:
             return ()
         zones, _ = self._sources.zones.zones(cluster)
         scope = scope_of(cluster, self._sources.defaults(), trusted=self._trusted)
-        found = {
-            known: None
-            for zone in _contents(cluster, zones, {})
+        known = {
+            each: None
+            for zone in _contents(cluster, zones, {}, {})
             if template.spec.region in (None, zone.region)
-            for known in zone.templates
-            if matches(template, known) and scope.allows_template(known)
+            for each in zone.templates
         }
+        found = (t for t in matching(template, known) if scope.allows_template(t))
         return tuple(sorted(found, key=lambda t: (t.key, t.vmid)))
 
     async def read(self, node_class: ProxmoxNodeClass) -> ReadNodeClass:
@@ -168,19 +173,22 @@ class NodeClassReader:
         zones, unreachable = self._sources.zones.zones(cluster)
         wanted = frozenset(g.name for g in node_class.spec.security_groups)
         groups = {
-            region.name: await self._sources.groups.firewall_groups(region, wanted)
+            region.name: await self._sources.capabilities.firewall_groups(region, wanted)
             for region, _ in zones.values()
             if wanted
         }
+        architectures = await self._architectures(cluster, zones)
         policy = policy_of(node_class, cluster, self._settings.node_policy, trusted=self._trusted)
         observed = await self._observed_numa(cluster, zones) if policy.needs_numa else {}
-        contents = tuple(_contents(cluster, zones, groups))  # nothing is awaited from here on
+        # nothing is awaited from here on
+        contents = tuple(_contents(cluster, zones, groups, architectures))
         scope = scope_of(cluster, self._sources.defaults(), trusted=self._trusted)
         template = self._sources.templates.find(node_class)
         checked = check(node_class, template, contents, scope, unreachable)
         if problem := policy.problem or _pages_problem(policy, zones):
             checked = CheckedNodeClass(problems=(*checked.problems, problem))
         states, pending = self._states(cluster, zones, node_class)
+        states = with_architectures(states, architectures)
         if policy.needs_numa:
             states = with_numa(states, observed, self._own_uses(zones), pending, policy)
         hosts = candidates(checked.zones, states)
@@ -215,14 +223,22 @@ class NodeClassReader:
         )
         return states, unseen
 
+    async def _architectures(self, cluster: ProxmoxCluster, zones: Zones) -> dict[HostKey, str]:
+        """The architecture of each host that answers, from the cache or its kernel."""
+        found: dict[HostKey, str] = {}
+        for region, settings in zones.values():
+            online = _online_hosts(cluster, region, settings)
+            read = await self._sources.capabilities.architectures(region, online)
+            found |= {HostKey(region.name, host): arch for host, arch in read.items()}
+        return found
+
     async def _observed_numa(
         self, cluster: ProxmoxCluster, zones: Zones
     ) -> dict[HostKey, ObservedNuma]:
         """The topology of the hosts and the guests of others, from caches or Proxmox."""
         found: dict[HostKey, ObservedNuma] = {}
         for region, settings in zones.values():
-            hosts = allowed_hosts(cluster.spec, region, settings)
-            online = [h for h in hosts if region.inventory.view.hosts[h].online]
+            online = _online_hosts(cluster, region, settings)
             own = {vmid for vmid, _, _ in self._own_guests(region)} | self._warm_guests(region)
             read = await self._sources.numa.read(region, online, own)
             found |= {HostKey(region.name, host): each for host, each in read.items()}
@@ -277,15 +293,14 @@ def _pages_problem(policy: CpuPolicy, zones: Zones) -> NodeClassProblem | None:
 
 
 def _contents(
-    cluster: ProxmoxCluster, zones: Zones, groups: Mapping[str, frozenset[str] | None]
+    cluster: ProxmoxCluster,
+    zones: Zones,
+    groups: Mapping[str, frozenset[str] | None],
+    architectures: Mapping[HostKey, str],
 ) -> Iterable[ZoneContents]:
     for zone, (region, settings) in zones.items():
         view = region.inventory.view
-        hosts = frozenset(
-            host
-            for host in allowed_hosts(cluster.spec, region, settings)
-            if view.hosts[host].online
-        )
+        hosts = frozenset(_online_hosts(cluster, region, settings))
         yield ZoneContents(
             region.name,
             zone,
@@ -294,7 +309,16 @@ def _contents(
             {host: _stores(region, host) for host in hosts},
             tuple(_template(region.name, t) for t in view.templates if t.kind == "qemu"),
             groups.get(region.name),
+            {h: architectures.get(HostKey(region.name, h), "") for h in view.hosts},
         )
+
+
+def _online_hosts(
+    cluster: ProxmoxCluster, region: Region, settings: ZoneSettings
+) -> tuple[str, ...]:
+    hosts = region.inventory.view.hosts
+    allowed = allowed_hosts(cluster.spec, region, settings)
+    return tuple(host for host in allowed if hosts[host].online)
 
 
 def _stores(region: Region, host: str) -> frozenset[str]:

@@ -7,7 +7,7 @@ available here has room there. Without ``schedulerHints.cpuAdjustment`` vCPUs ar
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from moxwell.api.infra.cluster import ProxmoxClusterSpec
 from moxwell.api.infra.machine import ProxmoxMachine
@@ -59,6 +59,18 @@ def host_states(
         )
         for zone, (region, settings) in zones.items()
         for host in allowed_hosts(spec, region, settings)
+    )
+
+
+def with_architectures(
+    states: Iterable[HostState], found: Mapping[HostKey, str]
+) -> tuple[HostState, ...]:
+    """The hosts with the architectures of their kernels; amd64 if unknown."""
+    return tuple(
+        replace(state, room=replace(state.room, arch=arch))
+        if (arch := found.get(state.room.key))
+        else state
+        for state in states
     )
 
 

@@ -30,6 +30,7 @@ from moxwell.controllers.karpenter.proxmox.instance_record import (
 )
 from moxwell.controllers.karpenter.proxmox.kubelet_settings import registration_taints
 from moxwell.controllers.karpenter.proxmox.scope import MachineDefaults
+from moxwell.pve import firewall_groups
 from moxwell.runtime.key import Key
 
 Json = dict[str, Any]
@@ -136,7 +137,8 @@ def changeable_spec(node_class: ProxmoxNodeClass, defaults: MachineDefaults) -> 
     """The fields that are changed in place: tags, security groups, resource pool."""
     spec = node_class.spec
     tags = dict.fromkeys((*(defaults.spec.get("tags") or ()), *spec.tags))
-    groups = dict.fromkeys((*defaults.firewall_groups, *(g.name for g in spec.security_groups)))
+    own = (firewall_groups.for_device(g.name, g.interface) for g in spec.security_groups)
+    groups = dict.fromkeys((*defaults.firewall_groups, *own))
     pool = spec.resource_pool or defaults.spec.get("pool")
     return {"tags": list(tags), "firewallGroups": list(groups)} | ({"pool": pool} if pool else {})
 

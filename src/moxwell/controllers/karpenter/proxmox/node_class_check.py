@@ -6,13 +6,16 @@ are found in the inventory of the regions.
 """
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from moxwell.api.karpenter.proxmox import ProxmoxNodeClass
 from moxwell.api.karpenter.proxmox_templates import ProxmoxTemplate, ProxmoxUnmanagedTemplate
+from moxwell.controllers.infra.template_build.from_spec import design_of_object
 from moxwell.controllers.karpenter.proxmox.scope import NodeClassScope
-from moxwell.pve.ownership import is_reserved_tag
+from moxwell.errors import Invalid
+from moxwell.pve.ownership import Mark, is_reserved_tag
 from moxwell.scheduling.inventory_model import HostKey, Template
 
 InstanceTemplate = ProxmoxTemplate | ProxmoxUnmanagedTemplate
@@ -67,6 +70,7 @@ class ZoneContents:
     stores: Mapping[str, frozenset[str]] = field(default_factory=dict)  # with images, by host
     templates: tuple[Template, ...] = ()
     security_groups: frozenset[str] | None = None  # None: unknown
+    architectures: Mapping[str, str] = field(default_factory=dict)  # by host; empty: unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +226,7 @@ def _templates(
         message = f"spec.instanceTemplateRef: no {ref.kind} {ref.name!r}; create it"
         return (), (_no_template(NodeClassReason.TEMPLATE_NOT_FOUND, message),)
     regional = [z for z in zones if template.spec.region in (None, z.region)]
-    found = (t for z in regional for t in z.templates if matches(template, t))
+    found = matching(template, (t for z in regional for t in z.templates))
     allowed = frozenset(t for t in found if scope.allows_template(t))
     if not allowed:
         return (), (_unusable(ref.kind, ref.name),)
@@ -232,7 +236,7 @@ def _templates(
         for zone in regional
         for host in sorted(zone.hosts)
         if _has_storage(zone, host, storage)
-        if (nearest := _nearest(HostKey(zone.region, host), allowed)) is not None
+        if (nearest := _nearest(zone, host, allowed)) is not None
     )
     return selected, ()
 
@@ -251,8 +255,30 @@ def _unusable(kind: str, name: str) -> NodeClassProblem:
     )
 
 
-def matches(template: InstanceTemplate, found: Template) -> bool:
-    """Whether a template of the inventory is meant; a ProxmoxTemplate gives it its own name."""
+def matching(template: InstanceTemplate, found: Iterable[Template]) -> tuple[Template, ...]:
+    """
+    The templates of the inventory that are meant, region by region.
+
+    Of those with the name of a ProxmoxTemplate the ones that were built from it come first, and of
+    these the ones of its present revision; while a new revision is built, the old one is used.
+    """
+    named = [each for each in found if _matches(template, each)]
+    if isinstance(template, ProxmoxTemplate):
+        for tag in _tags_of_copies(template):
+            marked = {t.key.region for t in named if tag in t.tags}
+            named = [t for t in named if tag in t.tags or t.key.region not in marked]
+    return tuple(named)
+
+
+def _tags_of_copies(template: ProxmoxTemplate) -> Iterable[str]:
+    """The tags of a template that was built from this object, and from its present spec."""
+    yield Mark(template.uid).tag
+    with suppress(Invalid):  # its own controller reports it
+        yield design_of_object(template).revision_tag
+
+
+def _matches(template: InstanceTemplate, found: Template) -> bool:
+    """Whether the name and tags are right; a ProxmoxTemplate gives a template its own name."""
     if isinstance(template, ProxmoxTemplate):
         return found.name == template.name
     spec = template.spec
@@ -261,7 +287,13 @@ def matches(template: InstanceTemplate, found: Template) -> bool:
     return named and tags <= {tag.lower() for tag in found.tags}
 
 
-def _nearest(host: HostKey, templates: frozenset[Template]) -> Template | None:
-    """The template on the host, else the first of its region."""
-    regional = [t for t in templates if t.key.region == host.region]
-    return min(regional, key=lambda t: (t.key != host, t.key, t.vmid), default=None)
+def _nearest(zone: ZoneContents, name: str, templates: frozenset[Template]) -> Template | None:
+    """The template on the host, else the first on a host of its region and architecture."""
+    host, arch = HostKey(zone.region, name), zone.architectures.get(name, "")
+    usable = [
+        t
+        for t in templates
+        if t.key.region == host.region
+        and (t.key == host or zone.architectures.get(t.key.name, "") == arch)
+    ]
+    return min(usable, key=lambda t: (t.key != host, t.key, t.vmid), default=None)
