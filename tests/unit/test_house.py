@@ -45,6 +45,7 @@ MAY: dict[str, set[str]] = {
     "lab": {"kube", "api", "bootstrap"},
     "agent": set(),
     "externalgrpc": {"api", "scheduling", "kube"},
+    "cni": {"api", "kube", "runtime"},
     "onboarding": {"pve", "preflight"},
     "management": {"api", "kube", "runtime", "pve"},  # pve: the configuration of the regions
 }

@@ -30,10 +30,10 @@ import asyncio, os, socket, subprocess, sys
 from pathlib import Path
 from moxwell.api.kinds import Resource
 from moxwell.clock import SystemClock
-from moxwell.embedded.controlplanes.binaries.addons import AddonSettings
+from moxwell.embedded.controlplanes.addons.built_in import AddonSettings
 from moxwell.embedded.controlplanes.binaries.control_planes import BinaryControlPlanes
 from moxwell.embedded.controlplanes.binaries.installed import InstalledReleases
-from moxwell.embedded.controlplanes.binaries.konnectivity_objects import KonnectivitySettings
+from moxwell.embedded.controlplanes.binaries.konnectivity import KonnectivitySettings
 from moxwell.embedded.controlplanes.supervision import process
 from moxwell.embedded.controlplanes.supervision.process import Processes
 from moxwell.embedded.ports import free_port

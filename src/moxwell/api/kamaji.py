@@ -17,6 +17,7 @@ from moxwell.api.meta import Value
 GROUP = "kamaji.clastix.io"
 VERSION = "v1alpha1"
 PAUSED = "kamaji.clastix.io/paused"
+ADDONS_READY = "AddonsReady"  # a condition of ours
 ROTATE = "certs.kamaji.clastix.io/rotate"
 AGE = Column("Age", ".metadata.creationTimestamp", "date")
 Phase = Literal[

@@ -50,7 +50,7 @@ from moxwell.embedded.clusterapi.tenantcontrolplane.controller import (
     TenantControlPlaneController,
 )
 from moxwell.embedded.controlplanes import addresses as control_plane_addresses
-from moxwell.embedded.controlplanes.addon_settings import load_addons
+from moxwell.embedded.controlplanes.addons.settings import load_addons
 from moxwell.embedded.controlplanes.control_planes import HostedControlPlanes, open_control_planes
 from moxwell.kube.transport import KubeTransport
 from moxwell.plan.manifest_plan import ManifestPlanner

@@ -9,6 +9,7 @@ from moxwell.cli import (
     cluster_choices,
     cluster_describe,
     cluster_kubeconfig,
+    cni,
     control_plane,
     credentials,
     csi,
@@ -90,6 +91,7 @@ app.command()(edit.edit)
 app.command()(events.events)
 app.command()(logs.logs)
 app.command(cls=go_flags.GoStyleCommand)(operator.operator)
+app.command()(cni.cni)
 app.command()(externalgrpc.externalgrpc)
 app.command()(sim.sim)
 app.add_typer(lab.app, name="lab", help="The simulated Proxmox clusters of the lab.")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 WITHOUT_INSTANCE = frozenset(
-    {"init", "bootstrap", "sim", "operator", "csi", "render", "externalgrpc"}
+    {"init", "bootstrap", "sim", "operator", "csi", "cni", "render", "externalgrpc"}
 )
 _ADMISSION = 'admission webhook "moxwell" denied the request: '  # kubectl users expect it
 _COMMAND = re.compile(r"`moxwell((?: [^`\n]*)?)`")

@@ -1,5 +1,5 @@
 """
-The processes of ``moxwell operator`` and ``moxwell csi``, without what only a command line needs.
+The processes of ``moxwell operator``, ``csi`` and ``cni``, without what only a command line needs.
 
 A command that has parsed its flags replaces itself with such a process, which gets the options as
 JSON in an argument. The parser of flags, and rich, which structlog loads for tracebacks on a
@@ -24,7 +24,7 @@ ENVIRONMENT: Mapping[str, str] = {
 }  # threads take turns anyway; each arena would need memory
 NOT_NEEDED = ("rich", "greenlet")  # structlog does without them
 TLS_BUFFER = 16 << 10  # bytes: one TLS record; asyncio allocates 256 KiB for each connection
-OPERATOR, CSI_CONTROLLER, CSI_NODE = "operator", "csi-controller", "csi-node"
+OPERATOR, CSI_CONTROLLER, CSI_NODE, CNI = "operator", "csi-controller", "csi-node", "cni"
 
 
 def replace_by(service: str, *arguments: object) -> NoReturn:
@@ -48,7 +48,12 @@ def decode(text: str, type_: type[T]) -> T:
 def main() -> None:
     """Run the service that the arguments name until a signal ends it."""
     save_memory()
-    services = {OPERATOR: _operator, CSI_CONTROLLER: _csi_controller, CSI_NODE: _csi_node}
+    services = {
+        OPERATOR: _operator,
+        CSI_CONTROLLER: _csi_controller,
+        CSI_NODE: _csi_node,
+        CNI: _cni,
+    }
     service, text = sys.argv[1:]
     try:
         services[service](text)
@@ -103,6 +108,20 @@ def _csi_node(text: str) -> None:
             return
         async with connected(kubeconfig) as kube:
             await run_node(options, kube)
+
+    serve(run())
+
+
+def _cni(text: str) -> None:
+    from moxwell.cli.kube_connection import connected
+    from moxwell.clock import SystemClock
+    from moxwell.cni.main import CniOptions, run_cni
+
+    options, kubeconfig = decode(text, tuple[CniOptions, Path | None])
+
+    async def run() -> None:
+        async with connected(kubeconfig) as kube:
+            await run_cni(options, kube, SystemClock())
 
     serve(run())
 

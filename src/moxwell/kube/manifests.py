@@ -120,7 +120,7 @@ async def _served(kube: Kube) -> dict[tuple[str, str], Resource]:
 
 
 def _placed(obj: Json, resource: Resource) -> Json:
-    meta = obj["metadata"]
-    if not resource.namespaced or meta.get("namespace"):
-        return obj
-    return {**obj, "metadata": {**meta, "namespace": "default"}}
+    """The object in a namespace if its kind has one, and only then."""
+    meta = {key: value for key, value in obj["metadata"].items() if key != "namespace"}
+    space = obj["metadata"].get("namespace") or "default"
+    return {**obj, "metadata": meta | ({"namespace": space} if resource.namespaced else {})}

@@ -1,6 +1,7 @@
 """Hosted control planes: moves, phases and how errors reach the Cluster API status."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -64,6 +65,7 @@ def seen(
 
 
 UP = state(OLD, ready=True)
+WAITING = replace(UP, addons="coredns: 0 of 2 pods available")
 
 
 @pytest.mark.parametrize(
@@ -80,6 +82,12 @@ UP = state(OLD, ready=True)
         ),
         pytest.param(tenant(OLD), seen(UP), Writes, id="credentials are published"),
         pytest.param(tenant(OLD), seen(UP, published=True), Done, id="nothing to do"),
+        pytest.param(
+            tenant(OLD),
+            seen(WAITING, published=True),
+            plan.EnsureControlPlane,
+            id="add-ons that wait are looked at again",
+        ),
         pytest.param(
             tenant(OLD, replicas=0), seen(UP), plan.SleepControlPlane, id="no replicas: stopped"
         ),
@@ -144,6 +152,26 @@ def test_the_phase_of_a_tenant_control_plane(
 
 def test_an_unknown_state_leaves_the_status_as_it_is() -> None:
     assert plan.describe(tenant(OLD), seen(None)) is None
+
+
+@pytest.mark.parametrize(
+    ("addons", "row"),
+    [
+        (None, None),
+        ("", ("True", "AddonsRun", "")),
+        (WAITING.addons, ("False", "AddonsWait", WAITING.addons)),
+    ],
+)
+def test_a_condition_says_whether_add_ons_run(
+    addons: str | None, row: tuple[str, str, str] | None
+) -> None:
+    status = plan.describe(tenant(OLD), seen(replace(UP, addons=addons)))
+    assert status is not None
+    found = [(c.status, c.reason, c.message) for c in status.conditions if c.type == "AddonsReady"]
+    assert found == ([] if row is None else [row])
+    rows = [msgspec.to_builtins(c) for c in status.conditions]
+    copied = kamaji.describe(control_plane(), observed(hosted("Ready", conditions=rows)))
+    assert [c.type for c in copied.conditions[1:]] == (["AddonsReady"] if row else [])
 
 
 class Runner:

@@ -154,8 +154,7 @@ def _konnectivity(addresses: ControlPlaneAddresses) -> Any:
     """The settings of konnectivity for control planes from binaries; None: without it."""
     if addresses.konnectivity is None:
         return None
-    from moxwell.embedded.controlplanes.binaries.konnectivity import IMAGE
-    from moxwell.embedded.controlplanes.binaries.konnectivity_objects import KonnectivitySettings
+    from moxwell.embedded.controlplanes.binaries.konnectivity import IMAGE, KonnectivitySettings
 
     address = addresses.address if addresses.sni else ""
     return KonnectivitySettings(image=addresses.konnectivity or IMAGE, address=address)

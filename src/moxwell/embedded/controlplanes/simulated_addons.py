@@ -11,15 +11,15 @@ from typing import Any
 from moxwell.api.kinds import Resource
 from moxwell.clock import Clock
 from moxwell.embedded.clusterapi.tenantcontrolplane.plan import HostedControlPlaneSpec
-from moxwell.embedded.controlplanes.binaries.addons import AddonSettings, addon_objects
+from moxwell.embedded.controlplanes.addons.built_in import REPOSITORY
+from moxwell.embedded.controlplanes.addons.coredns import coredns
+from moxwell.embedded.controlplanes.addons.metrics_server import metrics_workload
 from moxwell.errors import Retryable
 from moxwell.kube.client import Kube
 from moxwell.kube.manifests import apply_all
 
 Json = dict[str, Any]
-NAME, SPACE, LABELS = "metrics-server", "kube-system", {"k8s-app": "metrics-server"}
 NODES, POLL_SECONDS = Resource("", "v1", "nodes", "Node", namespaced=False), 2.0
-IMAGE = "registry.k8s.io/metrics-server/metrics-server:v0.8.0"
 
 
 async def apply_with_first_node(
@@ -52,8 +52,7 @@ def accepts_pods(node: Json) -> bool:
 
 def objects(spec: HostedControlPlaneSpec, url: str) -> tuple[Json, ...]:
     """All objects; ``url`` is the API server as nodes reach it."""
-    manifests = (_api_service(spec), *_metrics_server())
-    return addon_objects(AddonSettings(coredns=True, manifests=manifests), spec, url)
+    return (*coredns(REPOSITORY, spec), _api_service(spec), *metrics_workload(REPOSITORY, ()))
 
 
 def _api_service(spec: HostedControlPlaneSpec) -> Json:
@@ -67,33 +66,3 @@ def _api_service(spec: HostedControlPlaneSpec) -> Json:
     }
     body = {"clusterIP": address, "ports": ports}
     return {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": body}
-
-
-def _metrics_server() -> tuple[Json, ...]:
-    container = {
-        "name": NAME,
-        "image": IMAGE,
-        "args": ["--secure-port=10250", "--kubelet-preferred-address-types=InternalIP"],
-        "ports": [{"name": "https", "containerPort": 10250, "protocol": "TCP"}],
-        "resources": {"requests": {"cpu": "100m", "memory": "200Mi"}},
-    }
-    pod = {
-        "metadata": {"labels": LABELS},
-        "spec": {
-            "serviceAccountName": NAME,
-            "priorityClassName": "system-cluster-critical",
-            "containers": [container],
-        },
-    }
-    ports = [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": "https"}]
-    workload = {"replicas": 1, "selector": {"matchLabels": LABELS}, "template": pod}
-    return (
-        _object("v1", "ServiceAccount"),
-        _object("apps/v1", "Deployment", spec=workload),
-        _object("v1", "Service", spec={"selector": LABELS, "ports": ports}),
-    )
-
-
-def _object(api_version: str, kind: str, **rest: Any) -> Json:
-    meta = {"name": NAME, "namespace": SPACE, "labels": LABELS}
-    return {"apiVersion": api_version, "kind": kind, "metadata": meta, **rest}

@@ -46,6 +46,11 @@ class TenantControllers:
         found = self._running.get(key)
         return found.manager.caches if found else None
 
+    def kube(self, key: Key) -> Kube | None:
+        """A client of a tenant; None while its controllers do not run."""
+        found = self._running.get(key)
+        return Kube(found.transport) if found else None
+
     async def start(self, key: Key, admin: str, prepare: Prepare) -> bool:
         """Run them with this kubeconfig, after ``prepare``; False if they run already."""
         running = self._running.get(key)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from moxwell.api.capi.machinesets import MachineDeployment
 from moxwell.api.conditions import Condition
 from moxwell.api.cozystack import GroupStatus, Kubernetes, KubernetesStatus
+from moxwell.api.kamaji import ADDONS_READY
 from moxwell.controllers.tenancy.cluster.naming import GROUP_LABEL
 from moxwell.controllers.tenancy.cluster.plan import (
     ObservedTenantCluster,
@@ -125,7 +126,13 @@ def _conditions(
         message="; ".join(outdated),
     )
     ready = _ready(app, nodes if up else control_plane)
-    return (ready, control_plane, nodes, updated, *_preflight(seen.checks))
+    return (ready, control_plane, nodes, updated, *_addons(seen), *_preflight(seen.checks))
+
+
+def _addons(seen: ObservedTenantCluster) -> Iterable[Condition]:
+    """Whether the add-ons run, as its control plane says; none if that does not tell."""
+    conditions = seen.control_plane.status.conditions if seen.control_plane else ()
+    return (c for c in conditions if c.type == ADDONS_READY)
 
 
 def _preflight(checks: Sequence[RegionCheck] | None) -> Iterable[Condition]:

@@ -22,7 +22,7 @@ from moxwell.api.capi.core import Cluster
 from moxwell.api.capi.shared import CLUSTER_NAME, SECRET_TYPE, APIEndpoint
 from moxwell.api.conditions import Condition
 from moxwell.api.json_merge import apply_merge_patch
-from moxwell.api.kamaji import TenantControlPlane
+from moxwell.api.kamaji import ADDONS_READY, TenantControlPlane
 from moxwell.api.kinds import owner_reference
 from moxwell.embedded.clusterapi.secrets import secret_write
 from moxwell.embedded.writing import WriteMove
@@ -283,7 +283,7 @@ def describe(
         message=_not_ready_message(hosted),
     )
     return ControlPlaneStatus(
-        conditions=(available,),
+        conditions=(available, *_addons(hosted)),
         initialization=ControlPlaneInitialization(
             control_plane_initialized=up or seen.was_initialized
         ),
@@ -296,6 +296,12 @@ def describe(
         version=reported.version.version if reported else "",
         observed_generation=control_plane.metadata.generation,
     )
+
+
+def _addons(hosted: TenantControlPlane | None) -> tuple[Condition, ...]:
+    """The condition about add-ons, as the TenantControlPlane has it."""
+    conditions = hosted.status.conditions if hosted else ()
+    return tuple(c for c in conditions if c.type == ADDONS_READY)
 
 
 def _not_ready_message(hosted: TenantControlPlane | None) -> str:

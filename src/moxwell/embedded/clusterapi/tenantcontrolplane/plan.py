@@ -12,12 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
 from moxwell.api.conditions import Condition
 from moxwell.api.kamaji import (
+    ADDONS_READY,
     ROTATE,
     KubeconfigsStatus,
     KubeconfigStatus,
@@ -39,6 +40,7 @@ from moxwell.runtime.writes import Writes
 
 Json = dict[str, Any]
 POLL_SECONDS = 2.0
+ADDON_SECONDS = 10.0  # between two looks at add-ons that do not run yet
 CHECK_SECONDS = 300.0  # between two calls of the runner, which renews certificates
 VERSION = "moxwell.dev/kubernetes-version"
 _VERSION = re.compile(r"^v?(\d+)\.(\d+)\.(\d+)")
@@ -50,6 +52,8 @@ class TenantControlPlaneReason(StrEnum):
     UNKNOWN = "Unknown"
     SECRET_WRITTEN = "SecretWritten"
     PROCESS_RESTARTED = "ProcessRestarted"
+    ADDONS_RUN = "AddonsRun"
+    ADDONS_WAIT = "AddonsWait"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +91,7 @@ class HostedControlPlane:
     expires: datetime | None = None
     driver: str = "embedded"
     ready_replicas: int | None = None  # API servers that answer; None: not counted
+    addons: str | None = None  # what its add-ons wait for; empty: they run; None: it has none
 
     def __repr__(self) -> str:
         return f"HostedControlPlane({self.host}:{self.port}, {self.version}, ready={self.ready})"
@@ -176,6 +181,8 @@ def next_move(
     writes = [secret_write(s, seen.secrets.get(s["metadata"]["name"])) for s in desired]
     if due := tuple(w for w in writes if w is not None):
         return Writes(due)
+    if seen.state.addons:
+        return EnsureControlPlane(spec_of(tenant), ADDON_SECONDS)
     return Done(CHECK_SECONDS)
 
 
@@ -285,7 +292,19 @@ def describe(
         storage=StorageStatus(
             driver=state.driver if state else "", data_store_name=tenant.spec.data_store
         ),
-        conditions=(ready,),
+        conditions=(ready, *_addons(state)),
+    )
+
+
+def _addons(state: HostedControlPlane | None) -> tuple[Condition, ...]:
+    """Whether the add-ons run; none if there are none."""
+    if state is None or state.addons is None:
+        return ()
+    waits = bool(state.addons)
+    reason = TenantControlPlaneReason.ADDONS_WAIT if waits else TenantControlPlaneReason.ADDONS_RUN
+    status: Literal["True", "False"] = "False" if waits else "True"
+    return (
+        Condition(type=ADDONS_READY, status=status, reason=reason, message=state.addons[:4096]),
     )
 
 

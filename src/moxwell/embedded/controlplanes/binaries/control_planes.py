@@ -26,9 +26,11 @@ from moxwell.embedded.clusterapi.tenantcontrolplane.plan import (
     HostedControlPlaneSpec,
 )
 from moxwell.embedded.controlplanes import kubeadm_objects
+from moxwell.embedded.controlplanes.addons.built_in import AddonSettings
+from moxwell.embedded.controlplanes.addons.sources import AddonSources
+from moxwell.embedded.controlplanes.addons.state import apply_addons, describe_addons
 from moxwell.embedded.controlplanes.addresses import API_PORT, loopback
 from moxwell.embedded.controlplanes.binaries import csr_approval
-from moxwell.embedded.controlplanes.binaries.addons import AddonSettings, apply_addons
 from moxwell.embedded.controlplanes.binaries.etcd import SharedEtcd, prefix_of
 from moxwell.embedded.controlplanes.binaries.etcd_backups import EtcdBackups
 from moxwell.embedded.controlplanes.binaries.flags import LOOPBACK, TenantLayout
@@ -40,10 +42,8 @@ from moxwell.embedded.controlplanes.binaries.installed import (
 from moxwell.embedded.controlplanes.binaries.konnectivity import (
     KonnectivityLayout,
     KonnectivityPorts,
-)
-from moxwell.embedded.controlplanes.binaries.konnectivity_objects import (
     KonnectivitySettings,
-    apply_konnectivity,
+    tenant_objects,
 )
 from moxwell.embedded.controlplanes.binaries.replica_hosts import with_replica_hosts
 from moxwell.embedded.controlplanes.binaries.tenant_folder import TenantFolder, TenantRecord
@@ -84,11 +84,11 @@ class BinaryControlPlanes:
         """
         ``new_port`` gives a free port of an address, ``address`` the address of a tenant's folder.
 
-        ``extend`` adds controllers for a tenant; ``changed`` is called on a change of state. With
-        ``konnectivity`` each tenant has a server for agents. etcd has a member for each host.
+        ``extend`` adds controllers for a tenant; ``changed`` is called on a change of state. etcd
+        has a member for each host.
         """
-        self._konnectivity, self._addons = konnectivity, addons or AddonSettings()
-        self._root, self._clock = root, clock
+        self._konnectivity, self._root, self._clock = konnectivity, root, clock
+        self._addons = AddonSources(addons or AddonSettings(), root / "addons")
         self._address, self._free_port = address, new_port
         self._installed, self.changed = installed, changed
         self._supervisor = Supervisor(processes, clock)
@@ -216,9 +216,12 @@ class BinaryControlPlanes:
         states = await self._programs.start(spec, layout, release, changed)
         if states.current:
             record = tenant.remember(msgspec.structs.replace(record, version=release.version))
-        if states.ready:
-            record = await self._start_controllers(tenant, record, spec, layout)
-        return _describe(tenant, record, layout, states, release)
+        if not states.ready:
+            return _describe(tenant, record, layout, states, release)
+        record = await self._start_controllers(tenant, record, spec, layout)
+        kube = self._controllers.kube(spec.key)
+        plane = _describe(tenant, record, layout, states, release)
+        return replace(plane, addons=await describe_addons(kube)) if kube else plane
 
     def _check_ports(
         self, tenant: TenantFolder, spec: HostedControlPlaneSpec, host: str
@@ -309,10 +312,9 @@ class BinaryControlPlanes:
         async def prepare(kube: Kube) -> None:
             await kubeadm_objects.apply(kube, url, ca, spec)
             await csr_approval.apply(kube)
-            if layout.konnectivity is not None:
-                await apply_konnectivity(kube, layout.konnectivity)
             outer = f"https://{spec.external}" if spec.external else url
-            await apply_addons(kube, self._addons, spec, outer)
+            agents = tenant_objects(layout.konnectivity) if layout.konnectivity else ()
+            await apply_addons(kube, (*agents, *await self._addons.objects(spec, outer)))
 
         if not await self._controllers.start(spec.key, tenant.read("admin.conf"), prepare):
             return record

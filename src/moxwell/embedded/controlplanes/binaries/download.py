@@ -97,7 +97,7 @@ async def _program(session: aiohttp.ClientSession, request: DownloadRequest, nam
         data = await _verified(session, request, name)
         return _from_archive(data, name) if name in ETCD_PROGRAMS else data
     base = f"{request.image_registry.rstrip('/')}/v2/{KONNECTIVITY_IMAGE}"
-    get = partial(_get, session)
+    get = partial(get_file, session)
     layers = await image_layers(get, base, KONNECTIVITY_VERSION, architecture())
     for layer in reversed(layers):
         found = find_in_layer(layer, "proxy-server")
@@ -111,17 +111,17 @@ async def _verified(session: aiohttp.ClientSession, request: DownloadRequest, na
     if name in ETCD_PROGRAMS:
         folder = f"{request.etcd_mirror.rstrip('/')}/{request.etcd_version}"
         file = f"etcd-{request.etcd_version}-linux-{architecture()}.tar.gz"
-        sums = (await _get(session, f"{folder}/SHA256SUMS")).decode(errors="replace")
+        sums = (await get_file(session, f"{folder}/SHA256SUMS")).decode(errors="replace")
         expected = _listed(sums).get(file, "")
         url = f"{folder}/{file}"
     else:
         mirror = request.kubernetes_mirror.rstrip("/")
         url = f"{mirror}/{request.version}/bin/linux/{architecture()}/{name}"
-        text = (await _get(session, f"{url}.sha256")).decode(errors="replace")
+        text = (await get_file(session, f"{url}.sha256")).decode(errors="replace")
         expected = text.split()[0] if text.split() else ""
     if not re.fullmatch(r"[0-9a-f]{64}", expected):
         raise ProgramChecksumMismatch(f"the server lists no SHA-256 of {url}")
-    data = await _get(session, url)
+    data = await get_file(session, url)
     if hashlib.sha256(data).hexdigest() != expected:
         raise ProgramChecksumMismatch(f"{url} differs from its checksum; nothing was installed")
     return data
@@ -133,9 +133,10 @@ def _listed(text: str) -> dict[str, str]:
     return {row[1]: row[0] for row in rows if len(row) == 2}
 
 
-async def _get(
+async def get_file(
     session: aiohttp.ClientSession, url: str, headers: Mapping[str, str] | None = None
 ) -> bytes:
+    """A file of a server, of limited size."""
     try:
         async with session.get(url, headers=headers) as answer:
             if answer.status == 404:

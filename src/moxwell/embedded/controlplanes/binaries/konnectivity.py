@@ -33,6 +33,13 @@ class KonnectivityPorts(msgspec.Struct, frozen=True, kw_only=True):
     health: int
 
 
+class KonnectivitySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The image of the agents, and the address they connect to; empty: the tenant's."""
+
+    image: str = IMAGE
+    address: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KonnectivityLayout:
     """Where the server of one tenant runs; ``host`` is the address that agents connect to."""
