@@ -79,7 +79,7 @@ async def running(folder: Path) -> AsyncIterator[Cluster]:
                 clock=clock,
                 root_ca=authority.certificate.decode(),
                 token_key=authority.token_key,
-                kubelets=KubeletClient(file, "c1"),
+                kubelets=lambda _: KubeletClient(file, "c1"),
             ) as api,
             HttpServer(api, authority, folder=folder / "pki", tokens=jane) as http,
         ):

@@ -40,8 +40,8 @@ from moxwell.embedded.apiserver.encryption import encrypted_log
 from moxwell.embedded.apiserver.encryption.encrypted_log import open_log
 from moxwell.embedded.apiserver.encryption.envelope import RowEncryption
 from moxwell.embedded.apiserver.hooks import Hooks
-from moxwell.embedded.apiserver.kubelet.kubelet_client import KubeletClient
 from moxwell.embedded.apiserver.kubelet.kubelet_requests import KubeletRequests
+from moxwell.embedded.apiserver.kubelet.kubelets import OpenKubelets
 from moxwell.embedded.apiserver.object_cache import ObjectCache, StoredChange, encode, key_of
 from moxwell.embedded.apiserver.openapi import OpenApiHandler
 from moxwell.embedded.apiserver.patcher import Patcher
@@ -83,7 +83,7 @@ class EmbeddedApiServer:
         root_ca: str = "",
         token_key: SigningKey | None = None,
         version: str = VERSION,
-        kubelets: KubeletClient | None = None,
+        kubelets: OpenKubelets | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
         self._version = version
@@ -105,9 +105,17 @@ class EmbeddedApiServer:
         self.tokens = ServiceAccountTokens(token_key or create_key(), cache, self._clock)
         self.storage = StorageService(self._log, settings, cache, committer, self._clock)
         self._build(root_ca)
-        self.kubelets = kubelets
-        made = KubeletRequests(self.core, self.authorizer, kubelets) if kubelets else None
+        self.kubelets = kubelets(self._nodes) if kubelets else None
+        opened = self.kubelets
+        made = KubeletRequests(self.core, self.authorizer, opened) if opened else None
         self._kubelet_requests = made
+
+    def _nodes(self, name: str) -> list[Object]:
+        """The node of a name, or all."""
+        home = self.core.registry.hub("nodes")
+        assert home is not None, "it is built in"
+        records = self.core.cache.table("nodes").scan(name)
+        return [self.core.decode(home, r) for r in records if not name or r.name == name]
 
     def _build(self, root_ca: str) -> None:
         core = self.core

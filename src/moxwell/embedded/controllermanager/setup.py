@@ -5,6 +5,7 @@ from typing import Any
 from cryptography import x509
 
 from moxwell.clock import Clock
+from moxwell.embedded.controllermanager.bootstrapsigner.controller import BootstrapSigner
 from moxwell.embedded.controllermanager.cronjob.controller import CronJobController
 from moxwell.embedded.controllermanager.csrapprover.controller import CSRApprover
 from moxwell.embedded.controllermanager.csrsigner.controller import CSRSigner
@@ -49,6 +50,7 @@ def controllers(
         "nodelifecycle": NodeLifecycleController(kube, clock, nodes),
         "tainteviction": TaintEvictionController(kube, clock, nodes, pods),
         "podgc": PodGCController(kube, nodes, pods),
+        "bootstrapsigner": BootstrapSigner(kube, clock),
         "csrapprover": CSRApprover(kube),
         "csrsigner": CSRSigner(kube, clock, ca, ca_key),
     }

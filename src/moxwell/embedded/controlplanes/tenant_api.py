@@ -1,5 +1,6 @@
 """Runs one embedded control plane: the API server of a tenant, its controllers and scheduler."""
 
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +9,9 @@ from moxwell.clock import Clock
 from moxwell.embedded.apiserver.audit.audit_log import open_audit
 from moxwell.embedded.apiserver.encryption.envelope import open_encryption
 from moxwell.embedded.apiserver.http import HttpServer
+from moxwell.embedded.apiserver.kubelet.genuine_kubelets import GenuineKubelets
 from moxwell.embedded.apiserver.kubelet.kubelet_client import KubeletClient
+from moxwell.embedded.apiserver.kubelet.kubelets import OpenKubelets
 from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.embedded.apiserver.storage.settings import StorageSettings
 from moxwell.embedded.clusterapi.tenantcontrolplane.plan import HostedControlPlaneSpec
@@ -17,8 +20,8 @@ from moxwell.embedded.controlplanes import kubeadm_objects
 from moxwell.embedded.ports import https_url
 from moxwell.embedded.scheduler.controller import scheduler
 from moxwell.kube.client import Kube
-from moxwell.pki.certificates import load_certificate, public_key_hash
-from moxwell.pki.folder import CertificateAuthority
+from moxwell.pki.certificates import CertificateConfig, load_certificate, public_key_hash
+from moxwell.pki.folder import CertificateAuthority, CertificateFolder
 from moxwell.runtime.key import Key
 from moxwell.runtime.manager import Manager, Runtime, assemble
 from moxwell.runtime.settings import ManagerSettings
@@ -106,8 +109,29 @@ def _store(
         root_ca=authority.certificate.decode(),
         token_key=authority.token_key,
         version=spec.version,
-        kubelets=KubeletClient(kubelets, cluster) if kubelets else None,
+        kubelets=_simulated(kubelets, cluster) if kubelets else _genuine(folder, clock),
     )
+
+
+def _simulated(file: Path, cluster: str) -> OpenKubelets:
+    """The kubelets of the lab."""
+    return lambda _: KubeletClient(file, cluster)
+
+
+def _genuine(folder: Path, clock: Clock) -> OpenKubelets:
+    """The kubelets of nodes that are no simulation; the certificate is that of kube-apiserver."""
+    pki = CertificateFolder(folder / "pki", clock.now)
+    config = CertificateConfig(
+        common_name="kube-apiserver-kubelet-client", organizations=("system:masters",)
+    )
+    name = "kubelet-client"
+    ca = pki.find("ca")
+    assert ca is not None, "the authority made it"
+    pki.leaf(name, config, ca)
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.load_cert_chain(folder / f"pki/{name}.crt", folder / f"pki/{name}.key")
+    return lambda nodes: GenuineKubelets(context, nodes, clock)
 
 
 def hosted_controllers(

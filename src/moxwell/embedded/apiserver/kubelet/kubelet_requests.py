@@ -4,7 +4,7 @@ from moxwell.api import requests
 from moxwell.embedded.apiserver.auth.rbac import Authorizer
 from moxwell.embedded.apiserver.core import ServerContext
 from moxwell.embedded.apiserver.kubelet import resource_metrics
-from moxwell.embedded.apiserver.kubelet.kubelet_client import KubeletClient
+from moxwell.embedded.apiserver.kubelet.kubelets import Kubelets
 from moxwell.embedded.apiserver.kubelet.pod_requests import PodRequests
 from moxwell.embedded.apiserver.kubelet.resource_metrics import ResourceMetrics
 from moxwell.embedded.apiserver.request_info import ApiCall
@@ -13,9 +13,7 @@ from moxwell.embedded.apiserver.request_info import ApiCall
 class KubeletRequests:
     """Handles the requests that an API server with kubelets serves besides."""
 
-    def __init__(
-        self, core: ServerContext, authorizer: Authorizer, kubelets: KubeletClient
-    ) -> None:
+    def __init__(self, core: ServerContext, authorizer: Authorizer, kubelets: Kubelets) -> None:
         core.registry.put(resource_metrics.metrics_resources())
         self._pods = PodRequests(core, authorizer, kubelets)
         self._metrics = ResourceMetrics(core, kubelets)

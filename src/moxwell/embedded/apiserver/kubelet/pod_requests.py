@@ -12,7 +12,7 @@ from moxwell.api import requests
 from moxwell.embedded.apiserver import status_errors
 from moxwell.embedded.apiserver.auth.rbac import Authorizer
 from moxwell.embedded.apiserver.core import ServerContext
-from moxwell.embedded.apiserver.kubelet.kubelet_client import KubeletClient
+from moxwell.embedded.apiserver.kubelet.kubelets import Kubelets
 from moxwell.embedded.apiserver.kubelet.pod_target import PodConnection, choose_target
 from moxwell.embedded.apiserver.object_cache import key_of
 from moxwell.embedded.apiserver.request_info import ApiCall
@@ -20,18 +20,13 @@ from moxwell.embedded.apiserver.request_info import ApiCall
 STREAMED = ("exec", "portforward")
 SERVED = ("log", "attach", *STREAMED)
 MAX_COMMAND = 64 * 1024
-NO_ATTACH = (
-    "attach is not supported: containers of simulated nodes run no program to attach to; "
-    "use kubectl logs or kubectl exec"
-)
+NO_ATTACH = "attach is not supported by the embedded API server: use kubectl logs or kubectl exec"
 
 
 class PodRequests:
     """Passes requests to pods on to the kubelets of their nodes."""
 
-    def __init__(
-        self, core: ServerContext, authorizer: Authorizer, kubelets: KubeletClient
-    ) -> None:
+    def __init__(self, core: ServerContext, authorizer: Authorizer, kubelets: Kubelets) -> None:
         self._core, self._authorizer, self.kubelets = core, authorizer, kubelets
 
     def serves(self, call: ApiCall) -> bool:

@@ -6,9 +6,8 @@ data and one for errors, which have the port and a request number in their heade
 import asyncio
 
 from aiohttp import WSMsgType
-from aiohttp.client_ws import ClientWebSocketResponse
 
-from moxwell.embedded.apiserver.kubelet.kubelet_client import KubeletClient
+from moxwell.embedded.apiserver.kubelet.kubelets import Kubelets, KubeletSocket
 from moxwell.embedded.apiserver.kubelet.pod_target import PodConnection
 from moxwell.embedded.apiserver.kubelet.spdy_session import SpdySession, SpdyStream
 from moxwell.embedded.apiserver.status_errors import StatusError
@@ -16,7 +15,7 @@ from moxwell.embedded.apiserver.status_errors import StatusError
 MAX_PORT = 65535
 
 
-async def serve(session: SpdySession, kubelets: KubeletClient, connection: PodConnection) -> None:
+async def serve(session: SpdySession, kubelets: Kubelets, connection: PodConnection) -> None:
     """Forward connections until the client leaves."""
     pairs: dict[str, dict[str, SpdyStream]] = {}
     tasks: set[asyncio.Task[None]] = set()
@@ -39,7 +38,7 @@ async def serve(session: SpdySession, kubelets: KubeletClient, connection: PodCo
 
 async def _forward(
     session: SpdySession,
-    kubelets: KubeletClient,
+    kubelets: Kubelets,
     connection: PodConnection,
     pair: dict[str, SpdyStream],
 ) -> None:
@@ -66,7 +65,7 @@ async def _remove(session: SpdySession, *streams: SpdyStream) -> None:
         return
 
 
-async def _copy(data: SpdyStream, kubelet: ClientWebSocketResponse) -> None:
+async def _copy(data: SpdyStream, kubelet: KubeletSocket) -> None:
     async def to_kubelet() -> None:
         while received := await data.read():
             await kubelet.send_bytes(received)

@@ -3,8 +3,8 @@
 import asyncio
 
 from aiohttp import WSMsgType
-from aiohttp.client_ws import ClientWebSocketResponse
 
+from moxwell.embedded.apiserver.kubelet.kubelets import KubeletSocket
 from moxwell.embedded.apiserver.kubelet.pod_target import PodConnection
 from moxwell.embedded.apiserver.kubelet.spdy_session import SpdySession, SpdyStream
 
@@ -22,9 +22,7 @@ def expected_streams(connection: PodConnection) -> set[str]:
     return asked | {"error"}
 
 
-async def serve(
-    session: SpdySession, kubelet: ClientWebSocketResponse, connection: PodConnection
-) -> None:
+async def serve(session: SpdySession, kubelet: KubeletSocket, connection: PodConnection) -> None:
     """Serve one command until it ends or the client leaves."""
     reading = asyncio.create_task(session.run())
     copying: list[asyncio.Task[None]] = []
@@ -58,19 +56,19 @@ async def _accept(session: SpdySession, names: set[str]) -> dict[str, SpdyStream
     return found
 
 
-async def _to_kubelet(stream: SpdyStream, kubelet: ClientWebSocketResponse, number: int) -> None:
+async def _to_kubelet(stream: SpdyStream, kubelet: KubeletSocket, number: int) -> None:
     while data := await stream.read():
         await kubelet.send_bytes(bytes([number]) + data)
     await kubelet.send_bytes(bytes([CLOSE, number]))
 
 
-async def _end_with(reading: "asyncio.Task[None]", kubelet: ClientWebSocketResponse) -> None:
+async def _end_with(reading: "asyncio.Task[None]", kubelet: KubeletSocket) -> None:
     """A client that leaves ends the command."""
     await asyncio.wait((reading,))
     await kubelet.close()
 
 
-async def _from_kubelet(kubelet: ClientWebSocketResponse, streams: dict[int, SpdyStream]) -> None:
+async def _from_kubelet(kubelet: KubeletSocket, streams: dict[int, SpdyStream]) -> None:
     async for message in kubelet:
         if message.type is not WSMsgType.BINARY or not message.data:
             continue

@@ -8,7 +8,7 @@ from typing import Any
 from moxwell.api import requests
 from moxwell.embedded.apiserver import status_errors
 from moxwell.embedded.apiserver.core import ServerContext
-from moxwell.embedded.apiserver.kubelet.kubelet_client import KubeletClient
+from moxwell.embedded.apiserver.kubelet.kubelets import Kubelets
 from moxwell.embedded.apiserver.merge_schema import MergeSchema
 from moxwell.embedded.apiserver.object_cache import ObjectRecord, encode
 from moxwell.embedded.apiserver.reader import matcher
@@ -71,7 +71,7 @@ def metrics_resources() -> list[ServedResource]:
 class ResourceMetrics:
     """Handles requests for metrics."""
 
-    def __init__(self, core: ServerContext, kubelets: KubeletClient) -> None:
+    def __init__(self, core: ServerContext, kubelets: Kubelets) -> None:
         self._core, self._kubelets = core, kubelets
 
     async def handle(self, call: ApiCall) -> requests.Response:

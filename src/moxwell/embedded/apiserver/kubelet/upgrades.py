@@ -8,11 +8,10 @@ forwarding), older ones and other clients SPDY. The number of upgraded connectio
 import asyncio
 
 from aiohttp import WSMsgType, web
-from aiohttp.client_ws import ClientWebSocketResponse
 
 from moxwell.embedded.apiserver import connections, status_errors
 from moxwell.embedded.apiserver.kubelet import port_forward, remote_command
-from moxwell.embedded.apiserver.kubelet.kubelet_client import KubeletClient
+from moxwell.embedded.apiserver.kubelet.kubelets import Kubelets, KubeletSocket
 from moxwell.embedded.apiserver.kubelet.pod_target import PodConnection
 from moxwell.embedded.apiserver.kubelet.spdy_session import SpdySession
 
@@ -25,7 +24,7 @@ SPDY, PROTOCOL_HEADER = "spdy/3.1", "X-Stream-Protocol-Version"
 class Upgrades:
     """Serves the upgraded connections of one API server."""
 
-    def __init__(self, kubelets: KubeletClient) -> None:
+    def __init__(self, kubelets: Kubelets) -> None:
         self._kubelets, self._count = kubelets, 0
 
     async def serve(
@@ -138,7 +137,7 @@ class _BytesParser:
         self._reader.feed_eof()
 
 
-async def _copy_messages(client: web.WebSocketResponse, kubelet: ClientWebSocketResponse) -> None:
+async def _copy_messages(client: web.WebSocketResponse, kubelet: KubeletSocket) -> None:
     """Pass messages on in both directions until the kubelet or the client ends."""
 
     async def from_client() -> None:

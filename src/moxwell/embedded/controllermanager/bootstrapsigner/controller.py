@@ -1,0 +1,47 @@
+"""The bootstrap signer: keeps the signatures of ``cluster-info`` as the tokens are."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from moxwell.clock import Clock
+from moxwell.embedded.controllermanager.bootstrapsigner import plan
+from moxwell.embedded.controllermanager.resources import CONFIG_MAPS, SECRETS
+from moxwell.embedded.writing import WriteMove, WritingReconciler
+from moxwell.kube.client import Kube
+from moxwell.kube.reader import Reader
+from moxwell.runtime.move import Done
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedTokens:
+    """``cluster-info`` and the Secrets of bootstrap tokens."""
+
+    info: Json | None
+    secrets: tuple[Json, ...] = field(repr=False)
+    now: datetime
+
+
+class BootstrapSigner(WritingReconciler[Json, ObservedTokens | None, Json]):
+    """Reconciles Secrets; those of bootstrap tokens cause a look at all of them."""
+
+    kind = SECRETS
+
+    def __init__(self, kube: Kube, clock: Clock) -> None:
+        super().__init__(kube)
+        self._clock = clock
+
+    async def see(self, secret: Json, reader: Reader) -> ObservedTokens | None:
+        if secret.get("type") != plan.TYPE or secret["metadata"]["namespace"] != plan.TOKENS:
+            return None
+        info = await reader.find(CONFIG_MAPS, plan.NAME, plan.NAMESPACE)
+        found = await reader.list(SECRETS, plan.TOKENS, fields={"type": plan.TYPE})
+        return ObservedTokens(info, tuple(found.items), self._clock.now())
+
+    def plan(self, secret: Json, seen: ObservedTokens | None) -> WriteMove:
+        return Done() if seen is None else plan.next_move(seen.info, seen.secrets, seen.now)
+
+    def describe(self, secret: Json, seen: ObservedTokens | None, move: WriteMove) -> None:
+        return None
