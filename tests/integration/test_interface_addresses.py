@@ -69,7 +69,7 @@ ip link set mx0 up
 for host in 198.51.100.7 fd00::7; do
   inside ip neigh replace $host lladdr 02:00:00:00:00:99 dev mx1 nud reachable
 done
-"$@"
+"$@" > /dev/null
 for try in $(seq 50); do
   inside ip neigh show > "$OUT"
   grep -q 00:99 "$OUT" || break

@@ -7,6 +7,7 @@ import pytest
 
 from moxwell import verify
 from moxwell.api.cozystack import Kubernetes, Tenant
+from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.requests import Request, UserInfo
 from moxwell.errors import Denied, MoxwellError
 from moxwell.kube.client import Kube
@@ -113,6 +114,28 @@ def test_a_tenant_has_a_security_group_in_every_region_and_its_nodes_use_it() ->
             await w.until(gone, 1800)
             assert await groups(w, "north") == await groups(w, "south") == {}
             assert w.two_regions.guests("north") == {}
+
+    run_virtual(story())
+
+
+def test_the_group_goes_with_the_last_rule_when_no_node_needs_it() -> None:
+    async def story() -> None:
+        async with tenancy() as w:
+            await w.put(tenant(network={"allowFrom": ["10.0.0.0/8"]}))
+            space = await w.until(lambda: settled(w))
+            await w.put(cluster(space))
+            await w.until(lambda: ready(w, space))
+            assert "mox-red" in await groups(w, "north")
+            await w.put(tenant())
+
+            async def gone() -> bool:
+                machines = (await w.kube.list(ProxmoxMachine, space)).items
+                left = [m.spec.firewall_groups for m in machines]
+                there = "mox-red" in await groups(w, "north")
+                assert there or not any(left)
+                return not there and "mox-red" not in await groups(w, "south")
+
+            await w.until(gone, 1800)
 
     run_virtual(story())
 

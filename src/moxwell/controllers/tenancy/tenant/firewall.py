@@ -15,6 +15,7 @@ from moxwell.errors import Invalid
 from moxwell.pve.endpoints.firewall import FirewallRule, SecurityGroup
 
 PROTOCOLS = ("tcp", "udp", "icmp")
+MADE_GROUP = "group"  # in the annotation of what exists in Proxmox
 MAX_NAME_LENGTH = 18  # of a security group
 _OWNER = re.compile(r"moxwell-tenant=(\S+)")
 

@@ -30,6 +30,7 @@ LAST_TAG = {"vlan": 4094, "qinq": 4094, "vxlan": 16777215, "evpn": 16777215}  # 
 ALIAS_PREFIX = "moxwell-tenant="
 POOL, VNET, TOKEN = "pool", "vnet", "token"
 IsolationStep = EnsurePool | DeletePool | EnsureVnet | DeleteVnet | ApplySdn | RevokeToken
+BUILT_IN_IPAM = "pve"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +191,12 @@ def refuse_zone(given: TenantVnet, seen: ObservedIsolation) -> None:
         raise Invalid(
             f"spec.network.vnet.zone: region {seen.region} has no SDN zone {given.zone} that "
             f"Moxwell may use (known: {known}); create and apply it, or name another one"
+        )
+    if given.dhcp and zone.ipam not in ("", BUILT_IN_IPAM):
+        raise Invalid(
+            f"spec.network.vnet.dhcp: zone {zone.zone} in region {seen.region} uses the IPAM "
+            f"{zone.ipam}, whose addresses Proxmox does not list: set ipam {BUILT_IN_IPAM} in "
+            "the zone, or use network.ranges without dhcp"
         )
     last = LAST_TAG.get(zone.type)
     if last is None and given.tag is not None:

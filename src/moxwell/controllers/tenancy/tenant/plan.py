@@ -83,6 +83,7 @@ class ObservedTenantNamespace:
     objects: tuple[Json, ...] = ()  # with managed fields
     firewalls: tuple[ObservedFirewall, ...] | None = ()
     isolations: tuple[ObservedIsolation, ...] | None = ()
+    group_used: bool = False  # a machine still refers to the security group
 
     @property
     def unreachable(self) -> tuple[str, ...]:
@@ -115,6 +116,8 @@ def plan_tenant(tenant: Tenant, seen: ObservedTenantNamespace) -> TenantMove:
         return _plan_deletion(tenant, name, seen)
     steps: tuple[TenantStep, ...] = _firewall_steps(tenant, name, seen)
     steps += _isolation_steps(tenant, name, isolation.wanted(tenant), seen)
+    if not firewall.has_firewall(tenant) and not seen.group_used and not _names_group(seen):
+        steps += _group_deletions(name, seen)
     if any(not isinstance(step, EnsureSecurityGroup) for step in steps):
         return TenantChanges(steps=steps, requeue_after=APPLY_SECONDS)
     writes = _writes(tenant, seen)
@@ -132,13 +135,7 @@ def _plan_deletion(tenant: Tenant, name: str, seen: ObservedTenantNamespace) -> 
         if "deletionTimestamp" in seen.namespace["metadata"]:
             return Wait(TenantReason.DELETING, f"namespace {name} is being deleted", POLL_SECONDS)
         return TenantChanges(writes=(Delete(RESOURCES["Namespace"], name),))
-    steps: tuple[TenantStep, ...] = tuple(
-        DeleteSecurityGroup(
-            region_name=f.region, group=f.group.group, comment=firewall.owner_comment(name)
-        )
-        for f in seen.firewalls or ()
-        if f.group is not None and firewall.is_owned(f.group, name)
-    )
+    steps: tuple[TenantStep, ...] = _group_deletions(name, seen)
     steps += _isolation_steps(tenant, name, frozenset(), seen)
     if steps:
         return TenantChanges(steps=steps, requeue_after=APPLY_SECONDS)
@@ -150,6 +147,22 @@ def _plan_deletion(tenant: Tenant, name: str, seen: ObservedTenantNamespace) -> 
             text = f"pool {pool} in region {found.region} has {found.members} members"
             return Wait(TenantReason.POOL_NOT_EMPTY, text, RESYNC_SECONDS)
     return Done()
+
+
+def _group_deletions(name: str, seen: ObservedTenantNamespace) -> tuple[TenantStep, ...]:
+    return tuple(
+        DeleteSecurityGroup(
+            region_name=f.region, group=f.group.group, comment=firewall.owner_comment(name)
+        )
+        for f in seen.firewalls or ()
+        if f.group is not None and firewall.is_owned(f.group, name)
+    )
+
+
+def _names_group(seen: ObservedTenantNamespace) -> bool:
+    """Whether the namespace still gives its clusters the security group."""
+    meta = (seen.namespace or {}).get("metadata") or {}
+    return FIREWALL_GROUP in (meta.get("annotations") or {})
 
 
 def _isolation_steps(
@@ -257,6 +270,9 @@ def _isolation(tenant: Tenant, namespace: str, seen: ObservedTenantNamespace | N
     """What exists or is to exist in Proxmox; it is read until it does not exist any more."""
     found = [each.exists(namespace) for each in (seen and seen.isolations) or ()]
     made = isolation.wanted(tenant).union(*found)
+    owned = any(f.error or f.group is not None for f in (seen and seen.firewalls) or ())
+    if firewall.has_firewall(tenant) or owned:
+        made |= {firewall.MADE_GROUP}
     return {MADE: ",".join(sorted(made))} if made else {}
 
 

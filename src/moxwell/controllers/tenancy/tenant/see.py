@@ -4,9 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 from moxwell.api.cozystack import Kubernetes, Tenant
+from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.controllers.tenancy.annotations import MADE
 from moxwell.controllers.tenancy.tenant import isolation
-from moxwell.controllers.tenancy.tenant.firewall import group_name, has_firewall
+from moxwell.controllers.tenancy.tenant.firewall import MADE_GROUP, group_name, has_firewall
 from moxwell.controllers.tenancy.tenant.isolation import ObservedIsolation
 from moxwell.controllers.tenancy.tenant.plan import (
     RESOURCES,
@@ -39,10 +40,12 @@ class TenantObserver:
         namespace = await self._whole.find(RESOURCES["Namespace"], name)
         page = await reader.list(Kubernetes, name) if namespace is not None else None
         clusters = tuple(sorted(c.name for c in page.items)) if page else ()
+        kept = MADE_GROUP in _made(namespace)
         seen = ObservedTenantNamespace(
             namespace=namespace,
             clusters=clusters,
-            firewalls=await self._firewalls(tenant),
+            firewalls=await self._firewalls(tenant, kept=kept),
+            group_used=kept and await _group_used(reader, name),
             isolations=await self._isolations(tenant, reader, namespace),
         )
         if namespace is None:
@@ -55,8 +58,7 @@ class TenantObserver:
         """What the tenant is to have or had; a tenant without any costs no requests."""
         if self._regions is None:
             return None
-        annotations = ((namespace or {}).get("metadata") or {}).get("annotations") or {}
-        what = isolation.wanted(tenant) | set(filter(None, annotations.get(MADE, "").split(",")))
+        what = isolation.wanted(tenant) | (_made(namespace) - {MADE_GROUP})
         if tenant.deleting and namespace is None:
             what = frozenset({isolation.POOL, isolation.VNET, isolation.TOKEN})
         if not what:
@@ -72,13 +74,29 @@ class TenantObserver:
             found += [{**obj, "kind": wanted["kind"]}] if obj is not None else []
         return tuple(found)
 
-    async def _firewalls(self, tenant: Tenant) -> tuple[ObservedFirewall, ...] | None:
+    async def _firewalls(
+        self, tenant: Tenant, *, kept: bool
+    ) -> tuple[ObservedFirewall, ...] | None:
+        """The groups of a tenant that has rules, or had some until now (``kept``)."""
         if self._regions is None:
             return None
-        if not has_firewall(tenant) and not tenant.deleting:
+        if not has_firewall(tenant) and not tenant.deleting and not kept:
             return ()
         name = group_name(namespace_of(tenant))
         return tuple([await _firewall(region, name) for region in self._regions.values()])
+
+
+def _made(namespace: Json | None) -> frozenset[str]:
+    """What the annotation of the namespace says of Proxmox."""
+    annotations = ((namespace or {}).get("metadata") or {}).get("annotations") or {}
+    return frozenset(filter(None, annotations.get(MADE, "").split(",")))
+
+
+async def _group_used(reader: Reader, namespace: str) -> bool:
+    """Whether a machine of the tenant still refers to its security group."""
+    group = group_name(namespace)
+    machines = await reader.list(ProxmoxMachine, namespace)
+    return any(group in machine.spec.firewall_groups for machine in machines.items)
 
 
 async def _firewall(region: Region, name: str) -> ObservedFirewall:
