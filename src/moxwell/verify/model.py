@@ -59,7 +59,7 @@ class ObservedRegion:
     clocks: Mapping[str, float] = field(default_factory=dict)  # seconds ahead of our clock, by host
     certificates: Mapping[str, datetime] = field(default_factory=dict)  # expiry, by host
     interfaces: Mapping[str, tuple[HostInterface, ...]] = field(default_factory=dict)  # by host
-    storage_servers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by storage
+    storage_servers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # addresses
 
     @property
     def answers(self) -> bool:

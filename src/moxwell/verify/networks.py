@@ -82,13 +82,6 @@ def _with_hosts(
             yield remark("ManagementNetworkShared", about, text, NETWORK_DO)
             network = ipaddress.ip_network(row.cidr, strict=False)
             for storage, servers in sorted(region.storage_servers.items()):
-                if any(_inside(server, network) for server in servers):
+                if any(ipaddress.ip_address(server) in network for server in servers):
                     text = f"nodes of {tenant} are on the network of the storage {storage}"
                     yield remark("StorageNetworkShared", f"{about}/{storage}", text, NETWORK_DO)
-
-
-def _inside(server: str, network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:
-    try:
-        return ipaddress.ip_address(server) in network
-    except ValueError:
-        return False  # a name; it is not resolved

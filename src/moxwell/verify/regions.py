@@ -13,6 +13,7 @@ from moxwell.pve import errors
 from moxwell.pve.guests import GuestConfig
 from moxwell.pve.model import ObservedGuest, ObservedStorage
 from moxwell.pve.regions import Region
+from moxwell.verify.host_names import resolve_host
 from moxwell.verify.model import ObservedRegion, StoredVolume
 
 CONCURRENT_READS = 8
@@ -67,11 +68,16 @@ async def _observe(
             hosts, lambda h: optional.read("networks", pve.nodes.network(h, type="any_bridge"))
         ),
         storage_servers={
-            row.storage: row.servers
+            row.storage: await _addresses(row.servers)
             for row in await optional.read("networks", pve.storage.definitions()) or ()
         },
         denied=optional.denied,
     )
+
+
+async def _addresses(servers: Iterable[str]) -> tuple[str, ...]:
+    found = [await resolve_host(server) for server in servers]
+    return tuple(sorted(frozenset[str]().union(*found)))
 
 
 def _our_guests(region: Region, machines: Iterable[ProxmoxMachine]) -> list[ObservedGuest]:

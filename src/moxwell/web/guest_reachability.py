@@ -1,7 +1,6 @@
 """The request of ``moxwell doctor`` that proves from guests whether control planes are reached."""
 
 import asyncio
-import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
@@ -13,6 +12,7 @@ from moxwell.preflight import guest_connections
 from moxwell.preflight.guest_connections import GuestProbe
 from moxwell.preflight.outcome import RegionCheck
 from moxwell.pve.regions import Regions
+from moxwell.verify.host_names import resolve_host
 from moxwell.web.findings import of_check
 
 Query = Mapping[str, Any]
@@ -64,17 +64,8 @@ async def _check(regions: Regions, cluster: Cluster, guest: ProxmoxMachine) -> R
             region=region.name,
             host=endpoint.host,
             port=endpoint.port,
-            addresses=await _resolve(endpoint.host),
+            addresses=await resolve_host(endpoint.host),
             connections=connections,
             error=error,
         )
     )
-
-
-async def _resolve(host: str) -> frozenset[str]:
-    """The addresses of a host name; a name that cannot be resolved here has none."""
-    try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except OSError:
-        return frozenset()
-    return frozenset(str(address[0]) for *_, address in found)

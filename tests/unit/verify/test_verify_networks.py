@@ -1,5 +1,6 @@
 """Separation of the networks of tenants, hosts and storages."""
 
+import asyncio
 from datetime import UTC, datetime
 
 import msgspec
@@ -10,6 +11,7 @@ from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.pve.endpoints.nodes import HostInterface
 from moxwell.pve.guests import GuestConfig
 from moxwell.verify import networks
+from moxwell.verify.host_names import resolve_host
 from moxwell.verify.model import Observation, ObservedRegion
 
 HOST = HostInterface(iface="vmbr0", cidr="10.0.0.11/24")
@@ -59,8 +61,8 @@ CASES: dict[str, tuple[Observation, set[tuple[str, str]]]] = {
         world("bridge=vmbr0", "bridge=mxblue", ("10.0.0.9",)),
         {("remark", "ManagementNetworkShared"), ("remark", "StorageNetworkShared")},
     ),
-    "a storage elsewhere, or by name": (
-        world("bridge=vmbr1", "bridge=mxblue", ("10.9.0.9", "nas.example.org")), set(),
+    "a storage elsewhere": (
+        world("bridge=vmbr1", "bridge=mxblue", ("10.9.0.9", "2001:db8::9")), set(),
     ),
 }  # fmt: skip
 
@@ -72,3 +74,17 @@ def test_networks_that_are_shared_are_found(
     found = list(networks.separate(seen))
     assert {(f.level, f.check) for f in found} == expected
     assert all(f.do for f in found)
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("10.0.0.9", {"10.0.0.9"}),
+        ("2001:DB8::9", {"2001:db8::9"}),
+        ("localhost", {"127.0.0.1"}),
+        ("no-such-host.invalid", set()),
+        ("a" * 80 + ".example", set()),
+    ],
+)
+def test_a_storage_server_is_resolved(host: str, expected: set[str]) -> None:
+    assert asyncio.run(resolve_host(host)) - {"::1"} == expected
