@@ -21,6 +21,7 @@ from moxwell.lab.proxmox.world import load_world
 HERE = Path(__file__).parent
 RECORDINGS = HERE / "recordings"
 LANES = 4  # that run at the same time
+SAME_LANE = {"download": "storage"}  # both list the files of one storage
 SERIAL_AREAS = {"machine", "cluster", "inventory"}  # see what other scenarios do
 
 
@@ -35,7 +36,8 @@ def lanes(version: str) -> tuple[list[list[Path]], list[Path]]:
     """
     areas: dict[str, list[Path]] = {}
     for file in sorted((RECORDINGS / version).glob("*.json")):
-        areas.setdefault(json.loads(file.read_text())["area"], []).append(file)
+        area = json.loads(file.read_text())["area"]
+        areas.setdefault(SAME_LANE.get(area, area), []).append(file)
     serial = [file for area in sorted(SERIAL_AREAS) for file in areas.pop(area, [])]
     found: list[list[Path]] = [[] for _ in range(LANES)]
     for files in sorted(areas.values(), key=steps, reverse=True):
