@@ -70,7 +70,8 @@ bench: dev envtest ## measure ratios against peers in one run (only="bench/pve.p
 	@set -e; for each in $(or $(only),$(shell grep -l '^Run: ``python bench/' bench/*.py)); do \
 	  echo "== $$each"; PYTHONPATH=tools:tests/conformance:bench nice $(BIN)/python $$each; done
 
-REAL := etcd kube-apiserver kube-controller-manager kube-scheduler kubectl $(NODE) snapshot-controller
+REAL := etcd kube-apiserver kube-controller-manager kube-scheduler kubectl $(NODE) snapshot-controller kube-proxy \
+  coredns metrics-server konnectivity-server konnectivity-agent
 
 real: dev ## run genuine nodes (containers and QEMU) behind the simulated Proxmox; needs root
 	@PYTHONPATH=tools $(BIN)/python -m envtest $(REAL)

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -17,6 +18,9 @@ from support.real_nodes import HERE, SECRET, TOKEN
 
 REGION = "amsterdam"  # with Ceph: shared volumes with snapshots
 BRIDGE = "mxreal0"
+NO_ADDONS: dict[str, Any] = {
+    "kube_proxy": False, "coredns": False, "metrics_server": False, "csi": False, "cni": "none",
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -64,7 +68,8 @@ def proxmox(bridge: None, tmp_path: Path, request: pytest.FixtureRequest) -> Ite
             "ca_file": "ca.pem", "token_id": TOKEN, "token_secret": SECRET,
         }  # fmt: skip
         config = tmp_path / "moxwell.yaml"
-        tree = {"clusters": [block], "control_planes": {"address": HERE}}
+        extra = getattr(request.module, "CONTROL_PLANES", {"addons": NO_ADDONS})
+        tree = {"clusters": [block], "control_planes": {"address": HERE, **extra}}
         config.write_text(yaml.safe_dump(tree))
         yield str(config)
     finally:

@@ -10,15 +10,16 @@ import json
 import os
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
 from envtest import locate
 from envtest.table import KUBERNETES
-from realnode import template
+from realnode import driver_image, template
+from support import real_network
 from support.lab_inspector import eventually
 from support.lab_instance import Instance
 from support.real_nodes import (
@@ -27,12 +28,15 @@ from support.real_nodes import (
     SNAPSHOT,
     Cluster,
     claim,
+    expand,
+    forwarded,
     joined_nodes,
     manifest,
-    node_plugin,
     pod_with_claim,
     proxmox_rows,
     ready,
+    registered,
+    shell,
     tenant,
 )
 
@@ -42,6 +46,17 @@ pytestmark = [
     pytest.mark.skipif(os.environ.get("MOXWELL_REAL") != "1", reason="`make real` runs it"),
 ]
 PATIENCE_SECONDS = 900
+KIND = "bare"
+REPOSITORY = driver_image.REPOSITORY
+CONTROL_PLANES = {
+    "konnectivity": {"image": f"{REPOSITORY}/{driver_image.AGENT}"},
+    "addons": {
+        "image": driver_image.name(),
+        "image_repository": REPOSITORY,
+        # a network namespace of its own has no such setting
+        "kube_proxy": {"conntrack": {"maxPerCore": 0}},
+    },
+}
 
 
 def test_genuine_nodes_join_run_pods_and_keep_volumes(
@@ -49,6 +64,7 @@ def test_genuine_nodes_join_run_pods_and_keep_volumes(
 ) -> None:
     assert not template.missing()
     mine.run("up", "--config", proxmox, f"--control-plane-binaries={locate.cache()}")
+    real_network.close_the_way()
     management = Cluster(mine.state.kubeconfig)
     assert "created" in management.run("apply", "-f", "-", text=manifest(2))
     cluster = eventually(lambda: tenant(mine, tmp_path), "the API answers", PATIENCE_SECONDS)
@@ -62,6 +78,8 @@ def test_genuine_nodes_join_run_pods_and_keep_volumes(
     for node in nodes:
         check_node(node)
     check_pod(cluster)
+    eventually(lambda: addons_ready(management), "the add-ons run", PATIENCE_SECONDS)
+    check_network(cluster, *(node["metadata"]["name"] for node in nodes))
     check_volumes(cluster, *(node["metadata"]["name"] for node in nodes))
     assert volumes_in_proxmox(tmp_path) == []
     check_drain(mine, cluster)
@@ -98,21 +116,55 @@ def check_pod(cluster: Cluster) -> None:
     assert cluster.run("exec", "hello", "--", "cat", "/etc/hostname") == "hello\n"
 
 
-def api_of(cluster: Cluster) -> tuple[str, int]:
-    """Host and port of the API server in the tenant's kubeconfig."""
-    words = ("config", "view", "-o", "jsonpath={.clusters[0].cluster.server}")
-    found = urlsplit(cluster.run(*words))
-    assert found.hostname
-    assert found.port
-    return found.hostname, found.port
+def addons_ready(management: Cluster) -> bool:
+    """The cluster says that its add-ons run."""
+    found = management.run(
+        "get", "kubernetes.apps.cozystack.io/real", "-n", "tenant-real", "-o", "json"
+    )
+    rows = json.loads(found)["status"]["conditions"]
+    return any(c["type"] == "AddonsReady" and c["status"] == "True" for c in rows)
+
+
+def check_network(cluster: Cluster, first: str, second: str) -> None:
+    """
+    Pods of two nodes reach each other by address, Service and name, and keep their addresses.
+
+    The API server has no way to nodes and pods but through konnectivity: logs, exec, port-forward,
+    an admission webhook in a pod and the aggregated API of metrics-server.
+    """
+    objects = real_network.server_objects(first, second)
+    eventually(lambda: cluster.apply(objects), "the pods are made")
+    for name in ("server", "client"):
+        eventually(partial(running, cluster, name), f"{name} runs", 300)
+    assert cluster.run("logs", "server") == "serving\n"
+    client, server = (cluster.one("pod", name)["status"]["podIP"] for name in ("client", "server"))
+    assert (client.rpartition(".")[0] == server.rpartition(".")[0]) is False
+    assert fetch(cluster, f"{server}:{real_network.PORT}") == client
+    assert fetch(cluster, "server.default.svc.cluster.local") == client
+    refused = cluster.run("create", "configmap", "unwanted")
+    assert "a pod says no" in refused
+    assert "created" in cluster.run("create", "configmap", "wanted")
+    assert forwarded(cluster, "server", real_network.PORT, "https", "/") == "127.0.0.1"
+    usage = eventually(lambda: usage_of(cluster), "metrics-server answers", 120)
+    assert {row[0] for row in usage} == {first, second}
+    cluster.run("delete", "validatingwebhookconfiguration", "server")
+    cluster.run("delete", "pod", "server", "client")
+
+
+def fetch(cluster: Cluster, host: str) -> str:
+    """What the server says to the client: the address it sees."""
+    words = ("exec", "client", "--", "python3", "-c", real_network.FETCH, f"https://{host}/")
+    return cluster.run(*words).strip()
+
+
+def usage_of(cluster: Cluster) -> list[list[str]]:
+    """The rows of ``kubectl top nodes`` without head; empty while there are not two."""
+    rows = [line.split() for line in cluster.run("top", "nodes", "--no-headers").splitlines()]
+    return rows if len(rows) == 2 and all(row[1].endswith("m") for row in rows) else []
 
 
 def running(cluster: Cluster, name: str) -> bool:
     return ready(cluster.one("pod", name))
-
-
-def shell(cluster: Cluster, pod: str, command: str) -> str:
-    return cluster.run("exec", pod, "--", "sh", "-c", command)
 
 
 def check_volumes(cluster: Cluster, first: str, second: str) -> None:
@@ -120,13 +172,13 @@ def check_volumes(cluster: Cluster, first: str, second: str) -> None:
     A claim is a block device of the guest: mounted by our node plugin for the kubelet, expanded,
     copied by a snapshot, moved to the other node.
     """
-    assert cluster.apply(node_plugin(*api_of(cluster)))
     eventually(lambda: registered(cluster) == {first, second}, "the driver is registered", 300)
     assert cluster.apply(claim("data", "1Gi") + "---" + pod_with_claim("writer", first, "data"))
     eventually(lambda: running(cluster, "writer"), "the volume is mounted", 300)
     assert " /data xfs rw" in shell(cluster, "writer", "grep /data /proc/mounts")
     assert shell(cluster, "writer", "echo before > /data/text; sync") == ""
-    check_expansion(cluster)
+    expand(cluster, "writer", "data", "2Gi", 300)
+    assert shell(cluster, "writer", "cat /data/text") == "before\n"
     assert cluster.apply(SNAPSHOT)
     eventually(lambda: taken(cluster, "first"), "the snapshot is ready", 300)
     assert shell(cluster, "writer", "echo after >> /data/text; sync") == ""
@@ -142,29 +194,6 @@ def check_volumes(cluster: Cluster, first: str, second: str) -> None:
     cluster.run("delete", "volumesnapshot", "first")
     cluster.run("delete", "pvc", "data", "restored")
     eventually(lambda: cluster.run("get", "pv,volumeattachments", "-o", "name") == "", "none", 300)
-
-
-def check_expansion(cluster: Cluster) -> None:
-    patch = json.dumps({"spec": {"resources": {"requests": {"storage": "2Gi"}}}})
-    cluster.run("patch", "pvc", "data", "-p", patch)
-    eventually(lambda: capacity(cluster, "data") == "2Gi", "the claim is expanded", 300)
-    mebibytes = shell(cluster, "writer", "df -m /data").split()[-5]
-    assert int(mebibytes) > 1900
-    assert shell(cluster, "writer", "cat /data/text") == "before\n"
-
-
-def capacity(cluster: Cluster, name: str) -> str:
-    return str(cluster.one("pvc", name)["status"]["capacity"]["storage"])
-
-
-def registered(cluster: Cluster) -> set[str]:
-    """The nodes on which the kubelet accepted the driver."""
-    return {
-        row["metadata"]["name"]
-        for row in cluster.items("csinodes")
-        for driver in row["spec"].get("drivers") or ()
-        if driver["name"] == "csi.moxwell.dev"
-    }
 
 
 def taken(cluster: Cluster, name: str) -> bool:

@@ -13,11 +13,11 @@ import yaml
 from envtest import locate
 from envtest.table import KUBERNETES
 from realnode import images
+from support.lab_inspector import eventually
 from support.lab_instance import Instance
 
 HERE = "198.51.100.1"  # this machine, on the bridge of the guests
 TOKEN, SECRET = "moxwell@pve!lab", "6c61622d-0000-4000-8000-6d6f7877656c"
-MANIFEST = Path(__file__).parents[2] / "release" / "csi.yaml"
 NODES = "198.51.100.10-198.51.100.19"
 HELLO = f"""
 apiVersion: v1
@@ -58,11 +58,11 @@ class Cluster:
     """kubectl with one kubeconfig."""
 
     def __init__(self, config: Path) -> None:
-        self._words = [str(locate.program("kubectl")), "--kubeconfig", str(config)]
+        self.words = [str(locate.program("kubectl")), "--kubeconfig", str(config)]
 
     def run(self, *args: str, text: str | None = None) -> str:
         done = subprocess.run(
-            [*self._words, *args], input=text, capture_output=True, text=True, check=False
+            [*self.words, *args], input=text, capture_output=True, text=True, check=False
         )
         return done.stdout if done.returncode == 0 else f"failed: {done.stderr}"
 
@@ -83,24 +83,6 @@ class Cluster:
 def ready(obj: Mapping[str, Any]) -> bool:
     rows = obj.get("status", {}).get("conditions", ())
     return any(c["type"] == "Ready" and c["status"] == "True" for c in rows)
-
-
-def node_plugin(host: str, port: int) -> str:
-    """
-    The node plugin of ``release/csi.yaml``, as a tenant needs it.
-
-    Without kube-proxy no Service address works, so the pod gets the address of the API server.
-    """
-    kept = []
-    for tree in yaml.safe_load_all(MANIFEST.read_text()):
-        if tree["metadata"]["name"] != "moxwell-csi-node":
-            continue
-        if tree["kind"] == "DaemonSet":
-            driver = tree["spec"]["template"]["spec"]["containers"][0]
-            api = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": str(port)}
-            driver["env"] += [{"name": key, "value": value} for key, value in api.items()]
-        kept.append(tree)
-    return yaml.safe_dump_all(kept)
 
 
 def claim(name: str, size: str, snapshot: str = "") -> str:
@@ -180,3 +162,47 @@ def tenant(mine: Instance, tmp_path: Path) -> Cluster | None:
 
 def joined_nodes(cluster: Cluster) -> list[dict[str, Any]]:
     return [n for n in cluster.items("nodes") if ready(n) and initialized(n)]
+
+
+def shell(cluster: Cluster, pod: str, command: str) -> str:
+    return cluster.run("exec", pod, "--", "sh", "-c", command)
+
+
+def expand(cluster: Cluster, pod: str, name: str, size: str, seconds: float) -> None:
+    """Expand the claim of a pod while it is mounted at ``/data``; sizes are whole GiB."""
+    patch = json.dumps({"spec": {"resources": {"requests": {"storage": size}}}})
+    cluster.run("patch", "pvc", name, "-p", patch)
+
+    def grown() -> bool:
+        return bool(cluster.one("pvc", name)["status"]["capacity"]["storage"] == size)
+
+    eventually(grown, "the claim is expanded", seconds)
+    mebibytes = shell(cluster, pod, "df -m /data").split()[-5]
+    assert int(mebibytes) > int(size.removesuffix("Gi")) * 950
+
+
+def registered(cluster: Cluster) -> set[str]:
+    """The nodes on which the kubelet accepted the driver."""
+    return {
+        row["metadata"]["name"]
+        for row in cluster.items("csinodes")
+        for driver in row["spec"].get("drivers") or ()
+        if driver["name"] == "csi.moxwell.dev"
+    }
+
+
+def forwarded(cluster: Cluster, pod: str, port: int, scheme: str, path: str) -> str:
+    """The answer of a server in a pod through ``kubectl port-forward``."""
+    words = [*cluster.words, "port-forward", f"pod/{pod}", f":{port}"]
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as running:
+        try:
+            assert running.stdout is not None
+            local = running.stdout.readline().split(" -> ")[0].rpartition(":")[2]
+            url = f"{scheme}://127.0.0.1:{local}{path}"
+            used = context if scheme == "https" else None
+            with urllib.request.urlopen(url, timeout=60, context=used) as answer:
+                return str(answer.read().decode())
+        finally:
+            running.terminate()

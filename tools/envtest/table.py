@@ -173,8 +173,14 @@ TOOLS: tuple[Tool, ...] = (
     _snapshotter("csi-snapshotter"),
     _snapshotter("snapshot-controller"),
 )
-# The programs of a real node: only `make real` builds them.
-NODE_TOOLS: tuple[Tool, ...] = (_kubernetes("kubelet"), _kubernetes("kubeadm"))
+# The programs of a real node and of its add-ons: only `make real` builds all of them.
+NODE_TOOLS: tuple[Tool, ...] = (
+    _kubernetes("kubelet"),
+    _kubernetes("kubeadm"),
+    _kubernetes("kube-proxy"),
+    Tool("metrics-server", "sigs.k8s.io/metrics-server", "v0.7.2", "cmd/metrics-server"),
+    Tool("coredns", "github.com/coredns/coredns", "v1.12.1"),
+)
 # Programs with the same purpose as Moxwell: only `make peers` builds them.
 PEERS: tuple[Tool, ...] = (
     Tool(

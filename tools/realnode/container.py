@@ -8,6 +8,8 @@ for SCSI disks, which not every kernel has, is a folder in ``/sys/bus`` (:mod:`r
 
 import contextlib
 import json
+import os
+import stat
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -134,6 +136,13 @@ def start(
     pid = _child(outer)
     _connect(name, pid, mac, bridge)
     return NodeContainer(name, folder, outer, pid)
+
+
+def hide(file: Path) -> None:
+    """Let an overlay not show a file of the layers below."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.unlink(missing_ok=True)
+    os.mknod(file, stat.S_IFCHR, os.makedev(0, 0))
 
 
 def _child(outer: "subprocess.Popen[bytes]") -> int:

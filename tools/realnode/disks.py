@@ -1,5 +1,5 @@
 """
-The disks of guests: a file on a loop device for each volume, which the guest sees as a SCSI disk.
+The disks of guests: a file for each volume, which the guest sees as a SCSI disk.
 
 A volume gets its file when it is attached the first time; the file stays while the volume moves
 from guest to guest. Snapshots and clones are copies of the file: the simulator names them by
@@ -9,6 +9,7 @@ content ids and asks for the current one before it copies a volume.
 import hashlib
 import shutil
 import subprocess
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,12 +74,12 @@ class PluggedDisk:
     name: str  # sdb
 
 
-class GuestDisks:
-    """The disks of one guest; ``root`` is its root directory, ``/proc/PID/root``."""
+class GuestDisks(ABC):
+    """The disks of one guest, which follow the configuration of its VM."""
 
-    def __init__(self, root: Path, region: SimRegion, node: str, files: DiskFiles) -> None:
-        self._root, self._region, self._node, self._files = root, region, node, files
-        self._plugged: dict[str, PluggedDisk] = {}
+    def __init__(self, region: SimRegion, node: str, files: DiskFiles) -> None:
+        self._region, self._node, self._files = region, node, files
+        self._disks: dict[str, ScsiDisk] = {}
         self._lock, self._ended = Lock(), False
 
     def follow(self, conf: Mapping[str, Any]) -> None:
@@ -88,21 +89,34 @@ class GuestDisks:
                 self._follow({d.slot: d for d in list_disks(conf) if d.slot != "scsi0"})
 
     def _follow(self, wanted: Mapping[str, ScsiDisk]) -> None:
-        for slot, plugged in list(self._plugged.items()):
-            if slot not in wanted or wanted[slot].volume != plugged.disk.volume:
+        for slot, disk in list(self._disks.items()):
+            if slot not in wanted or wanted[slot].volume != disk.volume:
+                del self._disks[slot]
                 self._unplug(slot)
-            elif wanted[slot].size != plugged.disk.size:
-                self._resize(plugged, wanted[slot])
+            elif wanted[slot].size != disk.size:
+                self._disks[slot] = wanted[slot]
+                self._resize(wanted[slot], self._open(wanted[slot]))
         for slot, disk in wanted.items():
-            if slot not in self._plugged:
-                self._plug(disk)
+            if slot not in self._disks:
+                self._plug(disk, self._open(disk))
+                self._disks[slot] = disk
 
     def unplug_all(self) -> None:
         """Unplug the disks of a guest that ended."""
         with self._lock:
             self._ended = True
-            for slot in list(self._plugged):
+            for slot in list(self._disks):
                 self._unplug(slot)
+            self._disks.clear()
+
+    @abstractmethod
+    def _plug(self, disk: ScsiDisk, file: Path) -> None: ...
+
+    @abstractmethod
+    def _resize(self, disk: ScsiDisk, file: Path) -> None: ...
+
+    @abstractmethod
+    def _unplug(self, slot: str) -> None: ...
 
     def _open(self, disk: ScsiDisk) -> Path:
         name, _, rest = disk.volume.partition(":")
@@ -110,8 +124,17 @@ class GuestDisks:
         volume = storage.volumes_on(self._node)[rest]
         return self._files.open(name, "" if storage.shared else self._node, volume)
 
-    def _plug(self, disk: ScsiDisk) -> None:
-        command = ["losetup", "-f", "--show", str(self._open(disk))]
+
+class LoopDisks(GuestDisks):
+    """Loop devices of a container; ``root`` is its root directory, ``/proc/PID/root``."""
+
+    def __init__(self, root: Path, region: SimRegion, node: str, files: DiskFiles) -> None:
+        super().__init__(region, node, files)
+        self._root = root
+        self._plugged: dict[str, PluggedDisk] = {}
+
+    def _plug(self, disk: ScsiDisk, file: Path) -> None:
+        command = ["losetup", "-f", "--show", str(file)]
         loop = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
         number = int(disk.slot.removeprefix("scsi"))
         name = f"sd{chr(ord('a') + number)}" if number < 26 else f"sda{chr(ord('a') + number - 26)}"
@@ -126,8 +149,8 @@ class GuestDisks:
         (entry / "vpd_pg80").write_bytes(bytes((0, 0x80, 0, len(serial))) + serial)
         self._write_size(plugged)
 
-    def _resize(self, plugged: PluggedDisk, disk: ScsiDisk) -> None:
-        self._open(disk)
+    def _resize(self, disk: ScsiDisk, file: Path) -> None:
+        plugged = self._plugged[disk.slot]
         subprocess.run(["losetup", "-c", plugged.loop], check=True)
         self._plugged[disk.slot] = PluggedDisk(disk, plugged.loop, plugged.name)
         self._write_size(self._plugged[disk.slot])

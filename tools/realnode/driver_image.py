@@ -1,8 +1,9 @@
 """
-The image of Moxwell for real nodes: the Containerfile executed on this source tree.
+Images for real nodes: the Containerfile executed on this source tree, and those of add-ons.
 
 ``python -m realnode.driver_image`` makes it, in the cache of envtest, once per state of the source;
-it needs the network. Nodes import it under the name that ``release/csi.yaml`` uses.
+it needs the network. Nodes import it under the name that ``release/csi.yaml`` uses. The
+programs of add-ons are built from their Go modules.
 """
 
 import hashlib
@@ -15,11 +16,24 @@ from pathlib import Path
 import yaml
 
 from envtest import debian, locate
+from envtest.table import BY_NAME, KONNECTIVITY, KUBERNETES
+from moxwell.embedded.controlplanes.addons import coredns, metrics_server
 from realnode import images
+from realnode.images import LocalImage
 from support.containerfile import Build
 
 ROOT = Path(__file__).parents[2]
 INPUTS = ("requirements.lock", ".containerignore", "Containerfile", "pyproject.toml", "README.md")
+REPOSITORY = "localhost"
+AGENT = f"proxy-agent:{KONNECTIVITY}"
+ADDONS = {  # image: the program, its path, whether it needs the layer of our image
+    f"kube-proxy:{KUBERNETES}": ("kube-proxy", "/usr/local/bin/kube-proxy", True),
+    f"coredns/coredns:{coredns.VERSION}": ("coredns", "/coredns", False),
+    f"metrics-server/metrics-server:{metrics_server.VERSION}": (
+        "metrics-server", "/metrics-server", False,
+    ),
+    AGENT: ("konnectivity-agent", "/proxy-agent", False),
+}  # fmt: skip
 
 
 def name() -> str:
@@ -31,18 +45,20 @@ def name() -> str:
 
 
 def folder() -> Path:
-    """A layer of a root file system that contains the archive, made or not."""
+    """Where the layers of a root file system with the archives are, made or not."""
     files = [ROOT / name for name in INPUTS if (ROOT / name).exists()]
     files += sorted(p for p in (ROOT / "src").rglob("*") if p.is_file() and p.suffix != ".pyc")
-    digest = hashlib.sha256()
+    programs = [BY_NAME[program].folder for _, (program, _, _) in _installed()]
+    digest = hashlib.sha256(" ".join(programs).encode())
     for file in files:
         digest.update(f"{file.relative_to(ROOT)}\0".encode() + file.read_bytes())
     return locate.cache() / f"node-image-{digest.hexdigest()[:12]}"
 
 
-def layers() -> tuple[Path, ...]:
-    """The layer, if it was made."""
-    return (folder(),) if folder().exists() else ()
+def layers(*, addons: bool = True) -> tuple[Path, ...]:
+    """The layers with the archives, if they were made."""
+    names = ("moxwell", "addons") if addons else ("moxwell",)
+    return tuple(folder() / name for name in names) if folder().exists() else ()
 
 
 def make() -> Path:
@@ -61,7 +77,7 @@ def make() -> Path:
 
 
 def _build(scratch: Path) -> None:
-    context, target = scratch / "context", scratch / "made" / "opt" / "images"
+    context, target = scratch / "context", scratch / "made" / "moxwell" / "opt" / "images"
     context.mkdir()
     target.mkdir(parents=True)
     for file in ("requirements.lock", ".containerignore"):
@@ -79,7 +95,27 @@ def _build(scratch: Path) -> None:
         "Env": [f"{key}={value}" for key, value in stage.env.items()],
         "User": stage.user,
     }
-    images.write_images(target / "moxwell.tar", layer, {name(): config})
+    ours = LocalImage((layer,), config)
+    images.write_images(target / "moxwell.tar", {name(): ours})
+    others = scratch / "made" / "addons" / "opt" / "images"
+    others.mkdir(parents=True)
+    images.write_images(others / "addons.tar", _addons(scratch, layer))
+
+
+def _installed() -> list[tuple[str, tuple[str, str, bool]]]:
+    """The images whose programs are built."""
+    return [row for row in ADDONS.items() if locate.is_installed(row[1][0])]
+
+
+def _addons(scratch: Path, base: Path) -> dict[str, LocalImage]:
+    """Images of the add-ons' programs; kube-proxy needs iptables, which ours has."""
+    made = {}
+    for image, (program, path, below) in _installed():
+        file = scratch / f"{program}.tar"
+        layer = images.write_program_layer(file, locate.program(program), path)
+        layers = (base, layer) if below else (layer,)
+        made[f"{REPOSITORY}/{image}"] = LocalImage(layers, {"Entrypoint": [path]})
+    return made
 
 
 def main() -> int:

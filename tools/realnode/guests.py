@@ -23,7 +23,7 @@ from moxwell.lab.proxmox.guest import GuestAgentNotRunning, GuestVm
 from moxwell.lab.proxmox.state import SimRegion, SimVolume
 from realnode import container
 from realnode.container import NodeContainer
-from realnode.disks import DiskFiles, GuestDisks
+from realnode.disks import DiskFiles, GuestDisks, LoopDisks
 
 SEED = "var/lib/cloud/seed/nocloud"
 POLL_SECONDS = 0.3  # between looks at the configuration of a VM
@@ -54,7 +54,11 @@ class RealGuests:
         bridge: str,
         regions: Mapping[str, SimRegion] = MappingProxyType({}),
         image: Sequence[Path] = (),
+        *,
+        without: Sequence[str] = (),
     ) -> None:
+        """``without`` are files of the template that guests do not have."""
+        self._without = tuple(without)
         self._layers, self._folder, self._bridge = tuple(layers), folder, bridge
         self._image = tuple(image)
         self._regions, self._files = regions, DiskFiles(folder / "disks")
@@ -72,12 +76,14 @@ class RealGuests:
         layers = self._boot_disk(vm, folder)
         folder.mkdir(parents=True, exist_ok=True)
         # without DMI the kubelet reports the machine ID as system UUID
+        for path in self._without:
+            container.hide(folder / "upper" / path)
         files |= {"etc/machine-id": vm.uuid.replace("-", "").encode() + b"\n"}
         node = await asyncio.to_thread(
             container.start, str(vm.vmid), layers, folder, files, find_mac(vm), self._bridge
         )
         region = self._regions.get(vm.region) or SimRegion(vm.region, "")
-        disks = GuestDisks(node.root, region, vm.node, self._files)
+        disks = LoopDisks(node.root, region, vm.node, self._files)
         watch = asyncio.create_task(self._watch(vm, node, disks))
         self._running[vm.region, vm.vmid] = RunningGuest(node, disks, watch)
 

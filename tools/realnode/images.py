@@ -1,4 +1,4 @@
-"""Makes container images without a registry: one layer with busybox, as an OCI archive."""
+"""Makes container images without a registry: OCI archives of layers with busybox or programs."""
 
 import hashlib
 import io
@@ -6,6 +6,7 @@ import json
 import tarfile
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -51,29 +52,50 @@ def write_archive(path: Path, busybox: bytes) -> None:
             name: {"Entrypoint": list(command), "Env": ["PATH=/bin"]}
             for name, command in COMMANDS.items()
         }
-        write_images(path, layer, configs)
+        made = {name: LocalImage((layer,), settings) for name, settings in configs.items()}
+        write_images(path, made)
 
 
-def write_images(path: Path, layer: Path, configs: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write an archive with images of one layer; ``configs`` are their names and settings."""
+@dataclass(frozen=True, slots=True)
+class LocalImage:
+    """The layers of an image, the lowest first, and the settings of its processes."""
+
+    layers: tuple[Path, ...]
+    settings: Mapping[str, Any]
+
+
+def write_program_layer(path: Path, program: Path, name: str) -> Path:
+    """A layer with one program."""
+    with tarfile.open(path, "w") as archive:
+        _add(archive, name.lstrip("/"), program.read_bytes(), 0o755)
+    return path
+
+
+def _part(layer: Path) -> dict[str, Any]:
     with layer.open("rb") as file:
         digest = f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
-    part = {"mediaType": f"{OCI}.layer.v1.tar", "digest": digest, "size": layer.stat().st_size}
+    return {"mediaType": f"{OCI}.layer.v1.tar", "digest": digest, "size": layer.stat().st_size}
+
+
+def write_images(path: Path, images: Mapping[str, LocalImage]) -> None:
+    """Write an archive with images by name; layers that several have are in it once."""
+    layers = {layer: _part(layer) for image in images.values() for layer in image.layers}
     blobs: dict[str, bytes] = {}
     manifests = []
-    for name, settings in configs.items():
+    for name, image in images.items():
+        parts = [layers[layer] for layer in image.layers]
         config = {
             "architecture": "amd64",
             "os": "linux",
-            "config": settings,
-            "rootfs": {"type": "layers", "diff_ids": [digest]},
+            "config": image.settings,
+            "rootfs": {"type": "layers", "diff_ids": [part["digest"] for part in parts]},
         }
         text = json.dumps(config).encode()
         manifest = {
             "schemaVersion": 2,
             "mediaType": f"{OCI}.manifest.v1+json",
             "config": _descriptor("config.v1+json", text),
-            "layers": [part],
+            "layers": parts,
         }
         body = json.dumps(manifest).encode()
         blobs |= {_digest(text): text, _digest(body): body}
@@ -85,4 +107,5 @@ def write_images(path: Path, layer: Path, configs: Mapping[str, Mapping[str, Any
         _add(archive, "index.json", json.dumps(index).encode())
         for name, data in blobs.items():
             _add(archive, f"blobs/{name.replace(':', '/')}", data)
-        archive.add(layer, f"blobs/{digest.replace(':', '/')}")
+        for layer, part in layers.items():
+            archive.add(layer, f"blobs/{part['digest'].replace(':', '/')}")

@@ -17,6 +17,7 @@ from realnode import mirror, template
 
 META, REVISION = "linux-image-cloud-amd64", 1
 PROGRAM = "qemu-system-x86_64"
+NEEDED = {PROGRAM: "qemu-system-x86", "depmod": "kmod"}  # programs and their packages
 AGENT = ("qemu-guest-agent", "liburing2", "libnuma1")
 MODULES = ("virtio_pci", "virtio_blk", "ext4")
 INIT = """#!/bin/sh
@@ -41,8 +42,9 @@ def make() -> Path:
     made = folder()
     if made.exists():
         return made
-    if shutil.which(PROGRAM) is None and not disks.install(["qemu-system-x86"]):
-        raise SystemExit("realnode: QEMU cannot be installed")
+    absent = [package for name, package in NEEDED.items() if shutil.which(name) is None]
+    if absent and not disks.install(absent):
+        raise SystemExit(f"realnode: {', '.join(absent)} cannot be installed")
     with tempfile.TemporaryDirectory(dir=made.parent, prefix=".kernel-") as scratch:
         target = Path(scratch) / "made"
         _unpack(Path(scratch), target / "layer")

@@ -1,7 +1,7 @@
 """
 A simulated Proxmox with genuine guests: ``python -m realnode.proxmox WORLD FOLDER BRIDGE KIND``.
 
-KIND is ``container`` or ``qemu``.
+KIND is ``container``, ``bare`` (a container without a CNI configuration) or ``qemu``.
 
 Writes ``FOLDER/urls.json`` once it listens, and ``FOLDER/ca.pem``; ends with SIGTERM.
 """
@@ -47,9 +47,11 @@ def guests_of(
 ) -> RealGuests | QemuGuests:
     """Containers, or QEMU machines."""
     if kind == "qemu":
-        return QemuGuests([template.folder()], folder, bridge)
+        layers = [*driver_image.layers(addons=False), template.folder()]
+        return QemuGuests(layers, folder, bridge, regions)
     layers, image = [*driver_image.layers(), template.folder()], [template.image_folder()]
-    return RealGuests(layers, folder, bridge, regions, image)
+    without = (template.NETWORK,) if kind == "bare" else ()
+    return RealGuests(layers, folder, bridge, regions, image, without=without)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
 """
 Boots a root file system as a QEMU machine with a kernel of its own, in software emulation.
 
-It reads the bootstrap ISO as a CD-ROM of virtio-scsi, and its guest agent is the genuine one. Disks
-other than the boot disk are not attached.
+It reads the bootstrap ISO as a CD-ROM of virtio-scsi, and its guest agent is the genuine one.
 """
 
 import base64
@@ -17,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from realnode import kernel
+from realnode.qmp import BUS
 
 PATIENCE_SECONDS = 120
-DISK_MIB = 4096
+DISK_MIB, MONITOR = 8192, "monitor.sock"
 FILL = r"""
 set -e
 mount --make-rprivate /
@@ -106,9 +106,11 @@ def start(
         "-m", "2048", "-nographic", "-no-reboot", "-nodefaults", "-serial", "stdio",
         "-uuid", uuid, "-kernel", str(kernel.folder() / "vmlinuz"),
         "-initrd", str(kernel.folder() / "initrd"),
-        "-append", "console=ttyS0 quiet mitigations=off",
+        "-append", "console=ttyS0 quiet mitigations=off no_timer_check",
         "-drive", f"file={folder}/disk.img,format=raw,if=virtio,cache=unsafe",
-        "-device", "virtio-scsi-pci", "-device", "scsi-cd,drive=seed",
+        "-device", f"virtio-scsi-pci,id={BUS}",
+        "-device", f"scsi-cd,bus={BUS}.0,scsi-id=31,drive=seed",
+        "-qmp", f"unix:{folder}/{MONITOR},server=on,wait=off",
         "-drive", f"file={folder}/seed.iso,format=raw,if=none,id=seed,readonly=on",
         "-netdev", f"tap,id=net0,ifname={tap},script=no,downscript=no",
         "-device", f"virtio-net-pci,netdev=net0,mac={mac}",

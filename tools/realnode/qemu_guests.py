@@ -1,15 +1,19 @@
 """The guest plug of the simulated Proxmox whose VMs are QEMU machines in software emulation."""
 
 import asyncio
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from moxwell.lab.proxmox.errors import die
 from moxwell.lab.proxmox.guest import GuestAgentNotRunning, GuestVm
+from moxwell.lab.proxmox.state import SimRegion, SimVolume
 from realnode import qemu
+from realnode.disks import DiskFiles
 from realnode.guests import find_mac, find_medium
 from realnode.qemu import AgentError, QemuMachine
+from realnode.qmp import QemuDisks, QmpError
 
 POLL_SECONDS = 1.0
 
@@ -17,8 +21,15 @@ POLL_SECONDS = 1.0
 class QemuGuests:
     """All machines; each VM with a config drive becomes one."""
 
-    def __init__(self, layers: Sequence[Path], folder: Path, bridge: str) -> None:
+    def __init__(
+        self,
+        layers: Sequence[Path],
+        folder: Path,
+        bridge: str,
+        regions: Mapping[str, SimRegion],
+    ) -> None:
         self._layers, self._folder, self._bridge = tuple(layers), folder, bridge
+        self._regions, self._files = regions, DiskFiles(folder / "disks")
         self._running: dict[tuple[str, int], QemuMachine] = {}
         self._watches: set[asyncio.Task[None]] = set()
 
@@ -33,13 +44,23 @@ class QemuGuests:
             vm.uuid,
         )  # fmt: skip
         self._running[vm.region, vm.vmid] = machine
-        watch = asyncio.create_task(self._watch(vm, machine))
+        monitor = folder / qemu.MONITOR
+        disks = QemuDisks(monitor, self._regions[vm.region], vm.node, self._files)
+        watch = asyncio.create_task(self._watch(vm, machine, disks))
         self._watches.add(watch)
         watch.add_done_callback(self._watches.discard)
 
-    async def _watch(self, vm: GuestVm, machine: QemuMachine) -> None:
-        """A machine that powers off stops its VM."""
+    def content_id(self, storage: str, node: str, volume: SimVolume) -> str:
+        """The current content of a volume."""
+        return self._files.content_id(storage, node, volume)
+
+    async def _watch(self, vm: GuestVm, machine: QemuMachine, disks: QemuDisks) -> None:
+        """Follow the disks of the VM; a machine that powers off stops its VM."""
         while machine.outer.poll() is None:
+            try:
+                await asyncio.to_thread(disks.follow, vm.live_config())
+            except (OSError, QmpError) as error:
+                sys.stderr.write(f"disks of {vm.vmid}: {error}\n")
             await asyncio.sleep(POLL_SECONDS)
         if self._running.get((vm.region, vm.vmid)) is machine:
             vm.power_off()
