@@ -24,8 +24,10 @@ def node_explanation(feed: DashboardFeed) -> Action:
 
 def explained(pools: Iterable[NodePoolView], called: str) -> dict[str, Any]:
     """Why a node exists, what would let it go, and what would be saved."""
-    known = []
-    for pool in pools:
+    known, given = [], tuple(pools)
+    if not given:
+        raise Missing("the cluster has no node pool, or does not run")
+    for pool in given:
         for node in pool.nodes:
             if called in (node.name, node.node):
                 return {"sentence": _sentence(pool, node), "details": list(_details(pool, node))}
@@ -48,6 +50,8 @@ def _details(pool: NodePoolView, node: PoolNodeView) -> Iterator[str]:
     if node.state != "ready":
         yield f"state: {node.state}: {node.message}"
     yield f"pods: {node.pods}"
+    if node.state == "deleting":
+        return
     if node.price is not None:
         yield f"price: {node.price:.4f} per hour"
     yield f"stays: {node.stays or 'nothing was found yet that keeps it or removes it'}"

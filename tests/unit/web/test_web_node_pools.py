@@ -217,8 +217,16 @@ def test_a_node_that_is_about_to_go_says_what_is_saved() -> None:
     assert lines[-1] == "saves: 0.2500 per hour (Replace node-a: Underutilized)"
 
 
+def test_a_node_that_is_deleted_says_only_that() -> None:
+    deleted = {"deletionTimestamp": datetime(2026, 1, 1, tzinfo=UTC)}
+    lines = explained_node(DisruptionInsight(), pool(), claim("a", DONE, **deleted))
+    assert lines[1:] == ["state: deleting: It is drained and deleted", "pods: 4"]
+
+
 def test_a_node_that_no_pool_has_is_refused_with_those_that_exist() -> None:
     with pytest.raises(Missing, match="no node pool of the cluster has a node web: they have no"):
         explained_node(DisruptionInsight(), pool(), called="web")
     with pytest.raises(Missing, match="they have node-a"):
         explained_node(DisruptionInsight(), pool(), claim("a", DONE), called="web")
+    with pytest.raises(Missing, match="the cluster has no node pool"):
+        explained([], "web")
