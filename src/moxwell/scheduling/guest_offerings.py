@@ -3,12 +3,13 @@ Instance types with offerings on hosts, from guest sizes and what the hosts have
 
 An offering is a size on one host: its zone is the host, unless the region groups hosts to zones. It
 is available while the host has room for the size. ``fitted_sizes`` adds sizes that use up what a
-host has free, which fixed families cannot.
+host has free, which fixed families cannot; ``fine_sizes`` lets each node be hardly larger than its
+pods.
 """
 
 from collections.abc import Collection, Iterable, Mapping
 
-from moxwell.scheduling.guest_sizes import GuestSize, make_size
+from moxwell.scheduling.guest_sizes import GuestSize, family_sizes, make_size
 from moxwell.scheduling.host_room import HostRoom
 from moxwell.scheduling.inventory_model import GIB, HostKey
 from moxwell.scheduling.packing.instance_types import InstanceType, Offering
@@ -30,6 +31,7 @@ CPU_TYPE = f"{PROVIDER}/instance-cpu-type"
 IMAGE_ID = f"{PROVIDER}/instance-image-id"
 LABELS = LabelRules(KARPENTER_LABELS | {FAMILY, CPU_TYPE, IMAGE_ID})
 FITTED = "f1"
+_FINE_CPUS, _FINE_GIB_PER_CPU = range(1, 33), (1, 2, 3, 4, 6, 8)
 Blocked = Collection[tuple[str, HostKey]]
 
 
@@ -103,3 +105,13 @@ def fitted_sizes(rooms: Iterable[HostRoom], *, largest_cpus: int = 64) -> tuple[
                 size = make_size(cpus, memory, FITTED)
                 found[size.name] = size
     return tuple(sorted(found.values(), key=lambda size: (size.price, size.name)))
+
+
+def fine_sizes() -> tuple[GuestSize, ...]:
+    """
+    Every number of CPUs up to 32, each with 1, 2, 3, 4, 6 and 8 GiB per CPU.
+
+    They do not depend on what is free, so that a node's size stays known while hosts fill up.
+    """
+    families = [(FITTED, factor) for factor in _FINE_GIB_PER_CPU]
+    return family_sizes(families, _FINE_CPUS)

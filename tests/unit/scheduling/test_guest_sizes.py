@@ -6,6 +6,7 @@ import pytest
 
 from moxwell.scheduling.guest_offerings import (
     FAMILY,
+    fine_sizes,
     fitted_sizes,
     instance_types,
 )
@@ -105,6 +106,12 @@ def test_a_blocked_offering_is_not_available() -> None:
 def test_fitted_sizes_use_what_hosts_have_free() -> None:
     names = [size.name for size in fitted_sizes([room("a", 12, 50), room("b", 1, 3)])]
     assert names == ["f1.1VCPU-3GB", "f1.3VCPU-12GB", "f1.6VCPU-25GB", "f1.12VCPU-50GB"]
+
+
+def test_fine_sizes_do_not_depend_on_what_is_free() -> None:
+    names = [size.name for size in fine_sizes()]
+    assert len(names) == len(set(names)) == 192
+    assert {"f1.5VCPU-15GB", "f1.1VCPU-1GB", "f1.32VCPU-256GB"} <= set(names)
 
 
 def test_the_file_of_the_provider_is_read() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moxwell.scheduling.guest_offerings import LABELS, fitted_sizes, instance_types
+from moxwell.scheduling.guest_offerings import LABELS, fine_sizes, fitted_sizes, instance_types
 from moxwell.scheduling.guest_sizes import family_sizes
 from moxwell.scheduling.host_room import HostRoom
 from moxwell.scheduling.inventory_model import GIB, HostKey
@@ -109,6 +109,16 @@ def test_a_dearer_type_is_used_where_the_cheaper_has_no_host() -> None:
     found = optimised(solver(rooms, fitted=True), apart(2))
     names = {c.slot.host.name: c.instance_types[0].name for c in found.claims if c.slot}
     assert names == {"a": "c1.4VCPU-8GB", "b": "f1.8VCPU-7GB"}
+
+
+def test_with_fine_sizes_a_node_is_hardly_larger_than_its_pods() -> None:
+    rooms = (room("a", 16, 64),)
+    pool = ProvisioningPool("default", instance_types((*SIZES, *fine_sizes()), rooms))
+    fine = Solver(ClusterSnapshot((pool,), rules=LABELS))
+    pods = [pod("p", "4900m", "9Gi")]
+    (claim,) = optimised(fine, pods).claims
+    assert claim.instance_types[0].name == "f1.6VCPU-12GB"
+    assert claim.price < optimised(solver(rooms), pods).price
 
 
 def test_a_claim_is_offered_only_types_that_a_host_can_hold_beside_the_others() -> None:

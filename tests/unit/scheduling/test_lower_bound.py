@@ -9,7 +9,11 @@ from hypothesis import strategies as st
 
 from karpenter_cases import answer, catalogue_file, load_catalogues, read_json
 from karpenter_input import case_input
-from moxwell.scheduling.packing.lower_bound import LowerBoundUnavailable, lower_bound
+from moxwell.scheduling.packing.lower_bound import (
+    LowerBoundUnavailable,
+    lower_bound,
+    relaxed_packing,
+)
 from moxwell.scheduling.packing.optimise import optimised
 from moxwell.scheduling.packing.pods import PodDemand
 from moxwell.scheduling.packing.solver import Solver
@@ -75,3 +79,27 @@ def test_packing_works_without_highs(monkeypatch: pytest.MonkeyPatch) -> None:
         lower_bound(solver(), [pod("a", "1")])
     case = read_json(CASES / "sizes.json.gz")["cases"][0]
     assert answer(case["input"], load_catalogues(catalogue_file(CASES)), "optimise")["claims"]
+
+
+def test_the_types_that_highs_would_buy_make_a_case_cheaper(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cases = read_json(CASES / "daemonsets.json.gz")["cases"]
+    case = next(c for c in cases if c["name"] == "daemonsets-44d-24")
+    catalogues = load_catalogues(catalogue_file(CASES))
+    guided, again = (answer(case["input"], catalogues, "optimise") for _ in range(2))
+    assert guided == again
+    monkeypatch.setitem(sys.modules, "highspy", None)
+    plain = answer(case["input"], catalogues, "optimise")
+    before, after = (sum(c["price"] for c in each["claims"]) for each in (plain, guided))
+    assert after < before - 1e-6
+    assert guided["errors"].keys() <= plain["errors"].keys()
+
+
+def test_a_model_with_too_many_variables_is_not_solved() -> None:
+    pods = [pod("a", "1"), pod("b", "3")]
+    assert relaxed_packing(solver(), pods, most_variables=2) is None
+    found = relaxed_packing(solver(), pods)
+    assert found is not None
+    assert found.bound == pytest.approx(lower_bound(solver(), pods))
+    assert found.wanted

@@ -1,5 +1,6 @@
 """
-A lower bound of the price of new nodes for some pods, by HiGHS (the extra ``solver``). Pure.
+A lower bound of the price of new nodes for some pods, and the types that reach it, by HiGHS (the
+extra ``solver``). Pure.
 
 Pods of one shape are counted, not placed one by one: a column is a number of nodes of one type of
 one pool with one offering, and how many pods of each shape they hold in total. Left out are spread,
@@ -10,8 +11,9 @@ gives the same bound.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,12 +33,28 @@ if TYPE_CHECKING:
     import highspy
 
 MOST_BRANCHES = 200
+_HALF = 0.5  # of a node: HiGHS returns whole numbers with an error
+_FEASIBLE = 2  # HiGHS: the search found a solution
+Kind = tuple[int, int]  # number of the claim template, number of the type in its table
 
 
 class LowerBoundUnavailable(Invalid):
     """The extra ``solver`` is not installed."""
 
     reason = "NotInstalled"
+
+
+@dataclass(frozen=True, slots=True)
+class RelaxedPacking:
+    """
+    A packing that leaves out constraints: the least price, and the types of its new nodes.
+
+    ``wanted`` maps claim templates, by number, to bit sets of types; it is empty if the search
+    ended without a packing.
+    """
+
+    bound: float
+    wanted: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +65,7 @@ class _Column:
     room: Vector
     shapes: frozenset[int]
     most: int | None = None  # existing nodes are there once
+    kinds: frozenset[Kind] = frozenset()
 
 
 @dataclass
@@ -70,10 +89,22 @@ class _Model:
 
 def lower_bound(solver: Solver, pods: Sequence[PodDemand]) -> float:
     """The least that new nodes for these pods can cost; existing nodes cost nothing."""
+    found = relaxed_packing(solver, pods)
+    assert found is not None
+    return found.bound
+
+
+def relaxed_packing(
+    solver: Solver, pods: Sequence[PodDemand], most_variables: float = inf
+) -> RelaxedPacking | None:
+    """The packing of the relaxed problem; None if it has more variables than are allowed."""
+    model = _empty_model()
     counts = Counter(solver.shapes.of(p.shape).number for p in pods)
     shapes = {t.number: t for p in pods if (t := solver.shapes.of(p.shape))}
     columns = tuple(_merged(_columns(solver, shapes)))
-    return _solved(columns, shapes, counts)
+    if sum(1 + len(c.shapes) for c in columns) > most_variables:
+        return None
+    return _solved(model, columns, shapes, counts)
 
 
 def _variants(solver: Solver, traits: ShapeTraits) -> Iterator[ShapeTraits]:
@@ -117,7 +148,8 @@ def _new_nodes(
                 found = frozenset(
                     n for n, t in shapes.items() if _serves(solver, template, node, t)
                 )
-                yield _Column(offering.price, room, found)
+                kind = (template.number, index)
+                yield _Column(offering.price, room, found, kinds=frozenset({kind}))
 
 
 def _serves(
@@ -149,31 +181,51 @@ def _merged(columns: Iterator[_Column]) -> Iterator[_Column]:
             yield each
             continue
         key = (each.room, each.shapes)
-        if key not in cheapest or each.price < cheapest[key].price:
+        known = cheapest.get(key)
+        if known is None or each.price < known.price:
             cheapest[key] = each
+        elif each.price == known.price:
+            cheapest[key] = replace(known, kinds=known.kinds | each.kinds)
     yield from cheapest.values()
 
 
 def _solved(
-    columns: Sequence[_Column], shapes: dict[int, ShapeTraits], counts: Counter[int]
-) -> float:
-    model = _empty_model()
-    for each in columns:
-        _add(model, each, shapes, counts)
+    model: _Model,
+    columns: Sequence[_Column],
+    shapes: dict[int, ShapeTraits],
+    counts: Counter[int],
+) -> RelaxedPacking:
+    nodes = [_add(model, each, shapes, counts) for each in columns]
     for number, count in counts.items():
         terms = [(c, 1.0) for c in model.demand.get(number, ())]
         model.row(float(count), float(count), terms)
     model.highs.run()
     info = model.highs.getInfo()
     if str(model.highs.getModelStatus()).endswith("kInfeasible"):
-        return float("inf")
-    return max(0.0, float(info.mip_dual_bound))
+        return RelaxedPacking(inf)
+    bound = max(0.0, float(info.mip_dual_bound))
+    if info.primal_solution_status != _FEASIBLE:
+        return RelaxedPacking(bound)
+    values = model.highs.getSolution().col_value
+    used = (each for each, node in zip(columns, nodes, strict=True) if values[node] > _HALF)
+    return RelaxedPacking(bound, _wanted(k for each in used for k in each.kinds))
+
+
+def _wanted(kinds: Iterable[Kind]) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for template, index in kinds:
+        found[template] = found.get(template, 0) | 1 << index
+    return found
 
 
 def _add(
     model: _Model, column: _Column, shapes: dict[int, ShapeTraits], counts: Counter[int]
-) -> None:
-    """One kind of nodes: the number of nodes, and how many pods of each shape they hold."""
+) -> int:
+    """
+    One kind of nodes: the number of nodes, and how many pods of each shape they hold.
+
+    Returns the variable that is the number of nodes.
+    """
     upper = model.infinity if column.most is None else float(column.most)
     nodes = model.variable(column.price, upper)
     model.highs.changeColIntegrality(nodes, _integer())
@@ -191,6 +243,7 @@ def _add(
         terms = [(pods, float(request[place])) for pods, request in held if request[place]]
         if terms:
             model.row(-model.infinity, 0.0, [*terms, (nodes, -float(max(0, room)))])
+    return nodes
 
 
 def _keeps_apart(shape: PodShape) -> bool:

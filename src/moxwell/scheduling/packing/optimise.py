@@ -4,13 +4,16 @@ Packing that is never dearer than Karpenter's and often cheaper (mode ``optimise
 The pods are packed again by other policies: a pod joins the fullest claim that fits or, in batches
 of moderate size, the claim whose price it raises least, and opens one if that is cheaper. Where
 Karpenter draws one of several equal topology domains, moderate batches are packed with other draws
-too. All constraints are those of the exact mode. Where the hosts are visible, every packing fits on
-them, each claim with a type, a host and NUMA nodes of its own. Such a packing is used only if it
-places every pod that the exact one places, at a lower price or, at the same price, on fewer nodes.
+too. Where the extra ``solver`` is installed, moderate batches are packed again with claims that
+grow only as far as the types that HiGHS would buy. All constraints are those of the exact mode.
+Where the hosts are visible, every packing fits on them, each claim with a type, a host and NUMA
+nodes of its own. Such a packing is used only if it places every pod that the exact one places, at a
+lower price or, at the same price, on fewer nodes.
 """
 
 from collections.abc import Sequence
 
+from moxwell.scheduling.packing.lower_bound import LowerBoundUnavailable, relaxed_packing
 from moxwell.scheduling.packing.pods import PodDemand, PodShape
 from moxwell.scheduling.packing.results import SchedulingResult
 from moxwell.scheduling.packing.run import PlacementPolicy
@@ -20,6 +23,7 @@ from moxwell.scheduling.well_known_labels import HOSTNAME
 _EQUAL = 1e-9
 _MOST_PODS_BY_PRICE = 500
 _OTHER_TURNS = (1, 2)
+_MOST_VARIABLES = 4_000  # of the model that HiGHS solves
 
 
 def optimised(
@@ -29,6 +33,30 @@ def optimised(
     best = exact = solver.solve(pods, removed, within_hosts=True)
     for policy, turn in attempts(pods):
         found = solver.solve(pods, removed, policy=policy, turn=turn, within_hosts=True)
+        if found.failures.keys() <= exact.failures.keys() and is_better(found, best):
+            best = found
+    return _guided(solver, pods, removed, exact, best)
+
+
+def _guided(
+    solver: Solver,
+    pods: Sequence[PodDemand],
+    removed: frozenset[str],
+    exact: SchedulingResult,
+    best: SchedulingResult,
+) -> SchedulingResult:
+    """The best known packing, or one with the types that HiGHS would buy if that is better."""
+    if removed or len(pods) > _MOST_PODS_BY_PRICE or not best.claims:
+        return best
+    placed = [p for p in pods if p.uid not in best.failures]
+    try:
+        guide = relaxed_packing(solver, placed, _MOST_VARIABLES)
+    except LowerBoundUnavailable:
+        return best  # the extra is optional
+    if guide is None or not guide.wanted or best.price <= guide.bound + _EQUAL:
+        return best
+    for policy in (PlacementPolicy.FULLEST, PlacementPolicy.LEAST_INCREASE):
+        found = solver.solve(pods, policy=policy, within_hosts=True, wanted=guide.wanted)
         if found.failures.keys() <= exact.failures.keys() and is_better(found, best):
             best = found
     return best

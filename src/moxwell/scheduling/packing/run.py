@@ -1,6 +1,6 @@
 """One run of the solver: the state of nodes, claims and topology while pods are placed."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import islice, product
 from math import inf
@@ -62,12 +62,14 @@ class SolverRun:
         policy: PlacementPolicy,
         turn: int,
         within_hosts: bool = False,
+        wanted: Mapping[int, int] | None = None,
     ) -> None:
         options = solver.options
         uids = frozenset(p.uid for p in pods)
         self._solver = solver
         self._policy = policy
         self._turn = turn
+        self._wanted = wanted or {}
         self._topology = Topology(solver.topology, uids, removed, options.ignore_preferences, turn)
         self._classes = PodClasses(solver.shapes, self._topology)
         self._nodes = ExistingNodes(solver.nodes, removed, held)
@@ -194,8 +196,13 @@ class SolverRun:
     def _fitting(self, order: Numbers, pod_class: PodClass) -> Iterator[_Fit]:
         for place, claim in self._index.candidates(order, pod_class):
             found = self._fit.fit(claim, pod_class, relax_min_values=False)
-            if isinstance(found, ClaimPlacement):
+            if isinstance(found, ClaimPlacement) and not self._outgrows(claim, found):
                 yield place, claim, found
+
+    def _outgrows(self, claim: NewClaim, found: ClaimPlacement) -> bool:
+        """Whether a claim that can be one of the wanted types no longer could."""
+        wanted = self._wanted.get(claim.template.number, 0)
+        return bool(claim.options & wanted) and not found.options & wanted
 
     def _is_dearer_than_new(
         self, claim: NewClaim, found: ClaimPlacement, pod_class: PodClass

@@ -6,7 +6,7 @@ sets of pods, as disruption does, and each call starts from the snapshot.
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from moxwell.scheduling.packing.bins import NodeRules
 from moxwell.scheduling.packing.cluster import ClusterSnapshot, SolverOptions
@@ -69,15 +69,17 @@ class Solver:
         turn: int = 0,
         *,
         within_hosts: bool = False,
+        wanted: Mapping[int, int] | None = None,
     ) -> SchedulingResult:
         """
         Place pods as if the nodes ``removed`` were gone.
 
         Running pods do not move to the nodes ``held``, whose ``consolidateAfter`` has not passed.
         ``turn`` says which of several equal topology domains comes first, by name. With
-        ``within_hosts`` all claims together fit on the hosts, where these are visible.
+        ``within_hosts`` all claims together fit on the hosts, where these are visible. A claim of a
+        template in ``wanted`` that can be one of these types does not grow beyond them.
         """
-        run = SolverRun(self, pods, removed, held, policy, turn, within_hosts)
+        run = SolverRun(self, pods, removed, held, policy, turn, within_hosts, wanted)
         queue = deque(in_queue_order(pods))
         last_length: dict[str, int] = {}
         while queue and last_length.get(queue[0].uid) != len(queue):

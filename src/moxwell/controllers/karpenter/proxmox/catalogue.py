@@ -13,7 +13,7 @@ from moxwell.api.karpenter.proxmox import ProxmoxNodeClassSpec
 from moxwell.api.quantity import Quantity
 from moxwell.controllers.karpenter.proxmox.host_states import HostState
 from moxwell.controllers.karpenter.proxmox.node_class_check import SelectedZone
-from moxwell.scheduling.guest_offerings import Blocked, fitted_sizes, instance_types
+from moxwell.scheduling.guest_offerings import Blocked, fine_sizes, fitted_sizes, instance_types
 from moxwell.scheduling.guest_sizes import EPHEMERAL_STORAGE, GuestSize, family_sizes
 from moxwell.scheduling.host_room import HostRoom
 from moxwell.scheduling.inventory_model import GIB, MIB
@@ -30,6 +30,9 @@ class CatalogueSettings:
 
     sizes: tuple[GuestSize, ...] = ()  # of the instance-types file; empty: the families
     fitted: bool = False  # also sizes that use up what a host has free
+    fine: bool = (
+        False  # also sizes in small steps, so that each node is hardly larger than its pods
+    )
     # what firmware and kernel keep of a guest's memory: Karpenter's setting and default
     vm_memory_overhead_percent: float = 0.075
     node_policy: NodePolicy = NodePolicy.SIMPLE
@@ -63,9 +66,10 @@ def sizes_of(
     """The sizes of a node class, with its disk and number of pods."""
     known = settings.sizes or family_sizes()
     fitted = fitted_sizes(host.room for host in hosts) if settings.fitted else ()
-    names = {size.name for size in known}
-    every = (*known, *(size for size in fitted if size.name not in names))
-    return tuple(_with_class(spec, size) for size in every)
+    fine = fine_sizes() if settings.fine else ()
+    every = {size.name: size for size in (*fine, *fitted, *known)}
+    order = dict.fromkeys(size.name for size in (*known, *fitted, *fine))
+    return tuple(_with_class(spec, every[name]) for name in order)
 
 
 def catalogue(

@@ -64,6 +64,7 @@ from moxwell.scheduling.numa.guests import GuestCpuUse
 
 Zones = Mapping[str, tuple[Region, ZoneSettings]]
 FITTED_SIZES = "moxwell.dev/fitted-sizes"  # annotation of a ProxmoxCluster
+FINE = "fine"  # its value for sizes in small steps
 
 
 class ZoneSource(Protocol):
@@ -192,9 +193,10 @@ class NodeClassReader:
         if policy.needs_numa:
             states = with_numa(states, observed, self._own_uses(zones), pending, policy)
         hosts = candidates(checked.zones, states)
+        chosen = cluster.metadata.annotations.get(FITTED_SIZES)
         settings = self._settings
-        if cluster.metadata.annotations.get(FITTED_SIZES) == "true":
-            settings = replace(settings, fitted=True)
+        if chosen in ("true", FINE):
+            settings = replace(settings, fitted=True, fine=chosen == FINE)
         sizes = sizes_of(node_class.spec, settings, hosts)
         return ReadNodeClass(checked, hosts, sizes, settings)
 
