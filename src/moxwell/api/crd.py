@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from moxwell.api import schema
+from moxwell.api import upstream_fields
 from moxwell.api.kinds import Column, Kind, Object
 from moxwell.errors import Bug
 
@@ -114,7 +114,7 @@ def _version(kind: type[Object]) -> JsonObject:
     }
     if declared.deprecated:
         out |= {"deprecated": True, "deprecationWarning": declared.deprecated}
-    out["schema"] = {"openAPIV3Schema": schema.of_kind(kind)}
+    out["schema"] = {"openAPIV3Schema": upstream_fields.schema_of(kind)}
     if subresources := _subresources(declared):
         out["subresources"] = subresources
     if declared.columns:

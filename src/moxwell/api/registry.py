@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from moxwell.api import cozystack, crd, gateway, ipam, kamaji, reference
+from moxwell.api import cozystack, crd, gateway, ipam, kamaji, reference, upstream_fields
 from moxwell.api.capi import bootstrap, controlplane, convert, core, machinesets, talos, v1beta1
 from moxwell.api.conversion import KindConversion
 from moxwell.api.core import events, nodes, pods, resources, storage
@@ -12,7 +12,7 @@ from moxwell.api.field_errors import FieldError
 from moxwell.api.infra import convert as infra
 from moxwell.api.karpenter import capacity, nodeclaims, nodepools, proxmox, proxmox_templates
 from moxwell.api.kinds import Object
-from moxwell.api.unknown_fields import unknown_fields
+from moxwell.api.unknown_fields import unknown_fields, unknown_in_schema
 
 BUILTIN: tuple[type[Object], ...] = (
     *resources.KINDS,
@@ -55,11 +55,15 @@ def find_conversion(group: str, kind: str) -> KindConversion | None:
 
 
 def field_errors(tree: Mapping[str, Any]) -> tuple[FieldError, ...]:
-    """The unknown fields of a manifest; none for kinds of which Moxwell declares only a part."""
+    """The unknown fields of a manifest; none for kinds that Moxwell does not serve."""
     named = (str(tree.get("apiVersion")), str(tree.get("kind")))
-    strict = (k for k in (*OURS, *KARPENTER) if not k.declared.open or k in cozystack.KINDS)
-    found = next((k for k in strict if (k.resource.api_version, k.resource.kind) == named), None)
-    return unknown_fields(found, tree) if found is not None else ()
+    kinds = (*OURS, *KARPENTER, *UPSTREAM)
+    found = next((k for k in kinds if (k.resource.api_version, k.resource.kind) == named), None)
+    if found is None:
+        return ()
+    if found in UPSTREAM:
+        return unknown_in_schema(upstream_fields.schema_of(found), tree)
+    return unknown_fields(found, tree)
 
 
 def make_crds(

@@ -47,9 +47,9 @@ def described_as(description: str, **more: Any) -> Meta:
     return Meta(description=description, **more)
 
 
-def of_kind(kind: type[Object]) -> Schema:
-    """Build the schema of a kind."""
-    root = _Writer(kind.declared.open).struct(inspect.type_info(kind), top=True)
+def of_kind(kind: type[Object], *, preserve: bool = True) -> Schema:
+    """Build the schema of a kind; without ``preserve`` an open kind has no unknown fields."""
+    root = _Writer(kind.declared.open and preserve).struct(inspect.type_info(kind), top=True)
     head = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}}
     root["properties"] = head | root["properties"]
     return root

@@ -1,9 +1,9 @@
 """
 Finds the fields of an object that its kind does not have, at any depth. Pure.
 
-It reads the types of a kind, not its CRD, so it also finds what a CRD with preserved unknown fields
-accepts. What a kind declares as ``Any`` is free, unless the field names the type of its items
-(``items_of``).
+Of our kinds it reads the types, not the CRD, so it also finds what a CRD with preserved unknown
+fields accepts. What a kind declares as ``Any`` is free, unless the field names the type of its
+items (``items_of``). Of upstream's kinds, whose fields our types have in part, it reads the schema.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,6 +15,7 @@ from msgspec import Meta, inspect
 from moxwell.api.field_errors import FieldError, hint
 from moxwell.api.kinds import Object
 from moxwell.api.meta import ObjectMeta
+from moxwell.api.schema import PRESERVE
 
 ITEMS = "items"
 _SEQUENCES = (inspect.ListType, inspect.VarTupleType, inspect.SetType, inspect.FrozenSetType)
@@ -44,6 +45,32 @@ def new_unknown_fields(
     found = unknown_fields(kind, tree)
     before = set(unknown_fields(kind, old)) if found and old is not None else set()
     return tuple(error for error in found if error not in before)
+
+
+def unknown_in_schema(schema: Mapping[str, Any], tree: Mapping[str, Any]) -> tuple[FieldError, ...]:
+    """The same for an object of a kind with a structural schema."""
+    known = {k: of for k, of in schema["properties"].items() if k not in _HEAD}
+    root = {k: v for k, v in tree.items() if k not in _HEAD}
+    meta = tree.get("metadata")
+    found = _of_schema({"properties": known}, root, "")
+    return (*found, *(_of_metadata(meta) if isinstance(meta, Mapping) else ()))
+
+
+def _of_schema(schema: Mapping[str, Any], value: Any, path: str) -> Iterator[FieldError]:
+    known, items = schema.get("properties"), schema.get("additionalProperties")
+    if isinstance(value, Mapping) and known is not None and not schema.get(PRESERVE):
+        for key, item in value.items():
+            at = f"{path}.{key}" if path else str(key)
+            if key in known:
+                yield from _of_schema(known[key], item, at)
+            else:
+                yield FieldError(at, f"unknown field{hint(str(key), known)}")
+    elif isinstance(value, Mapping) and isinstance(items, Mapping):
+        for key, item in value.items():
+            yield from _of_schema(items, item, f"{path}[{key}]")
+    elif isinstance(value, list) and "items" in schema:
+        for number, item in enumerate(value):
+            yield from _of_schema(schema["items"], item, f"{path}[{number}]")
 
 
 @cache  # of a fixed set of kinds; translating a type takes milliseconds

@@ -13,6 +13,7 @@ from moxwell.api.cozystack import Kubernetes
 from moxwell.api.unknown_fields import new_unknown_fields
 
 APPS, INFRA = "apps.cozystack.io/v1alpha1", "infrastructure.cluster.x-k8s.io"
+CAPI = "cluster.x-k8s.io"
 ROOT = Path(__file__).parents[3]
 
 
@@ -51,6 +52,46 @@ def manifest(api: str, kind: str, **body: Any) -> dict[str, Any]:
                 spec={"template": {"spec": {"disks": {"bootVolume": {"sizeGB": 20}}}}},
             ),
             "spec.template.spec.disks.bootVolume.sizeGB: unknown field (did you mean sizeGb?)",
+        ),
+        (
+            manifest(f"{CAPI}/v1beta2", "Cluster", spec={"clusterNetwrk": {}}),
+            "spec.clusterNetwrk: unknown field (did you mean clusterNetwork?)",
+        ),
+        (
+            manifest(
+                f"{CAPI}/v1beta2", "Cluster", spec={"topology": {"workers": {"machinePool": []}}}
+            ),
+            "spec.topology.workers.machinePool: unknown field (did you mean machinePools?)",
+        ),
+        (
+            manifest(
+                f"{CAPI}/v1beta1",
+                "MachineDeployment",
+                spec={"template": {"spec": {"versoin": "v1.34.1"}}},
+            ),
+            "spec.template.spec.versoin: unknown field (did you mean version?)",
+        ),
+        (
+            manifest(
+                f"bootstrap.{CAPI}/v1beta2",
+                "KubeadmConfigTemplate",
+                spec={"template": {"spec": {"clusterConfiguration": {"dnss": {}}}}},
+            ),
+            "spec.template.spec.clusterConfiguration.dnss: unknown field (did you mean dns?)",
+        ),
+        (
+            manifest(f"controlplane.{CAPI}/v1alpha1", "KamajiControlPlane", spec={"kubelt": {}}),
+            "spec.kubelt: unknown field (did you mean kubelet?)",
+        ),
+        (
+            manifest(
+                "kamaji.clastix.io/v1alpha1", "DataStore", spec={"tlsConfig": {"clientCert": 1}}
+            ),
+            "spec.tlsConfig.clientCert: unknown field (did you mean clientCertificate?)",
+        ),
+        (
+            manifest(f"ipam.{CAPI}/v1alpha2", "InClusterIPPool", spec={"adresses": []}),
+            "spec.adresses: unknown field (did you mean addresses?)",
         ),
     ],
 )
