@@ -76,9 +76,9 @@ def test_test_files_exist(page: Path) -> None:
 def test_every_command_in_the_docs_exists() -> None:
     from typer.main import get_command
 
-    from moxwell.cli.commands import app
+    from moxwell.cli.commands import make_app
 
-    known = set(get_command(app).commands)  # type: ignore[attr-defined]
+    known = set(get_command(make_app()).commands)  # type: ignore[attr-defined]
     lines = [line for page in PAGES for line in page.read_text().splitlines()]
     named = {c for line in lines if _PLANNED not in line for c in _COMMAND.findall(line)}
     assert named <= known

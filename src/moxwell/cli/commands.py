@@ -1,51 +1,92 @@
-"""The list of all commands."""
+"""
+The table of all commands.
+
+A command line imports the module of its own command only, because all together take most of the
+time of a short command. Help and unknown commands import all of them.
+"""
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import typer
 
 import moxwell
-from moxwell.cli import (
-    bootstrap,
-    cluster,
-    cluster_choices,
-    cluster_describe,
-    cluster_kubeconfig,
-    cni,
-    control_plane,
-    credentials,
-    csi,
-    database,
-    doctor,
-    edit,
-    events,
-    explain,
-    export,
-    externalgrpc,
-    get,
-    go_flags,
-    init,
-    instance,
-    lab,
-    logs,
-    node_groups,
-    objects,
-    operator,
-    optional_values,
-    plan,
-    render,
-    sim,
-    status,
-    template,
-    verify,
-    volume,
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command, or a group of commands if it has a help text of its own, by its module."""
+
+    name: str
+    module: str
+    function: str = ""  # the name of the command if empty
+    help: str = ""
+    hidden: bool = False
+    style: str = ""  # the module and the class of its parser
+
+    def register(self, app: typer.Typer) -> None:
+        """Import the module and add the command."""
+        found = importlib.import_module(f"moxwell.cli.{self.module}")
+        if self.help:
+            app.add_typer(found.app, name=self.name, help=self.help)
+            return
+        style: dict[str, Any] = {"cls": _parser(self.style)} if self.style else {}
+        function = getattr(found, self.function or self.name)
+        app.command(self.name, hidden=self.hidden, **style)(function)
+
+
+COMMANDS = (
+    Command("up", "instance", style="optional_values.OptionalValueCommand"),
+    Command("init", "init"),
+    Command("bootstrap", "bootstrap"),
+    Command("down", "instance"),
+    Command("status", "status"),
+    Command("daemon", "instance", hidden=True),
+    Command("cluster", "cluster_commands", help="Tenant clusters."),
+    Command("plan", "plan"),
+    Command("explain", "explain"),
+    Command("doctor", "doctor"),
+    Command("verify", "verify"),
+    Command("backup", "database"),
+    Command("restore", "database"),
+    Command("repair", "database"),
+    Command("apply", "objects"),
+    Command("get", "get"),
+    Command("delete", "objects"),
+    Command("edit", "edit"),
+    Command("events", "events"),
+    Command("logs", "logs"),
+    Command("operator", "operator", style="go_flags.GoStyleCommand"),
+    Command("externalgrpc", "externalgrpc"),
+    Command("cni", "cni"),
+    Command("sim", "sim"),
+    Command("lab", "lab", help="The simulated Proxmox clusters of the lab."),
+    Command("control-plane", "control_plane", help="Programs of control planes."),
+    Command("credentials", "credentials", help="Client certificates of an instance."),
+    Command("csi", "csi", help="The storage driver's controller and node plugin."),
+    Command("template", "template", help="Proxmox templates from cloud images."),
+    Command("volume", "volume", help="Kubernetes volumes on Proxmox."),
+    Command("export", "export"),
+    Command("import", "export", "import_"),
+    Command("render", "render", help="Print CRDs and manifests."),
 )
 
-app = typer.Typer(
-    name="moxwell",
-    help="Proxmox VE clusters as a Kubernetes cloud.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+
+def make_app(argv: Sequence[str] = ()) -> typer.Typer:
+    """The command line; only with the command that ``argv`` begins with, if there is one."""
+    app = typer.Typer(
+        name="moxwell",
+        help="Proxmox VE clusters as a Kubernetes cloud.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(root)
+    for command in [c for c in COMMANDS if c.name in argv[:1]] or COMMANDS:
+        command.register(app)
+    return app
 
 
 def _version(wanted: bool) -> None:
@@ -54,7 +95,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def root(
     version: bool = typer.Option(
         False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
@@ -63,43 +103,6 @@ def root(
     """Proxmox VE clusters as a Kubernetes cloud."""
 
 
-app.command(cls=optional_values.OptionalValueCommand)(instance.up)
-app.command()(init.init)
-app.command()(bootstrap.bootstrap)
-app.command()(instance.down)
-app.command()(status.status)
-app.command(hidden=True)(instance.daemon)
-cluster.app.command()(cluster_describe.describe)
-cluster.app.command("edit")(edit.edit_cluster)
-cluster.app.command()(cluster_choices.versions)
-cluster.app.command()(cluster_choices.sizes)
-cluster.app.command()(cluster_kubeconfig.kubeconfig)
-cluster.app.command()(cluster_kubeconfig.credential)
-cluster.app.add_typer(node_groups.app, name="nodegroup", help="Node groups of a cluster.")
-app.add_typer(cluster.app, name="cluster", help="Tenant clusters.")
-app.command()(plan.plan)
-app.command()(explain.explain)
-app.command()(doctor.doctor)
-app.command()(verify.verify)
-app.command()(database.backup)
-app.command()(database.restore)
-app.command()(database.repair)
-app.command()(objects.apply)
-app.command()(get.get)
-app.command()(objects.delete)
-app.command()(edit.edit)
-app.command()(events.events)
-app.command()(logs.logs)
-app.command(cls=go_flags.GoStyleCommand)(operator.operator)
-app.command()(cni.cni)
-app.command()(externalgrpc.externalgrpc)
-app.command()(sim.sim)
-app.add_typer(lab.app, name="lab", help="The simulated Proxmox clusters of the lab.")
-app.add_typer(control_plane.app, name="control-plane", help="Programs of control planes.")
-app.add_typer(credentials.app, name="credentials", help="Client certificates of an instance.")
-app.add_typer(csi.app, name="csi", help="The storage driver's controller and node plugin.")
-app.add_typer(template.app, name="template", help="Proxmox templates from cloud images.")
-app.add_typer(volume.app, name="volume", help="Kubernetes volumes on Proxmox.")
-app.command("export")(export.export)
-app.command("import")(export.import_)
-app.add_typer(render.app, name="render", help="Print CRDs and manifests.")
+def _parser(style: str) -> Any:
+    module, _, name = style.partition(".")
+    return getattr(importlib.import_module(f"moxwell.cli.{module}"), name)

@@ -11,7 +11,7 @@ def render() -> str:
 
     from moxwell.cli import commands
 
-    command = get_command(commands.app)
+    command = get_command(commands.make_app())
     context = typer.Context(command, info_name="moxwell")
     text = get_docs_for_click(obj=command, ctx=context, name="moxwell", title="Commands")
     codes = (

@@ -52,6 +52,15 @@ def server(text: str) -> str:
         return ""
 
 
+def authority(text: str) -> bytes | None:
+    """The CA certificates of the API server in a kubeconfig, as PEM; None if it has none."""
+    try:
+        cluster = yaml.safe_load(text)["clusters"][0]["cluster"]
+        return base64.b64decode(cluster["certificate-authority-data"], validate=True)
+    except (yaml.YAMLError, LookupError, TypeError, ValueError):
+        return None
+
+
 def with_server(text: str, url: str) -> str:
     """The kubeconfig with another URL of the API server; an empty text stays empty."""
     if not text:

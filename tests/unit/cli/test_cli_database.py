@@ -8,7 +8,7 @@ from typer.testing import CliRunner, Result
 
 from moxwell.app.state_dir import StateDir
 from moxwell.cli import databases, doctor
-from moxwell.cli.commands import app
+from moxwell.cli.commands import make_app
 from moxwell.embedded.apiserver.revision_log import RevisionLog
 from moxwell.embedded.apiserver.storage.rows import LogRow
 from moxwell.embedded.apiserver.storage.settings import StorageSettings
@@ -43,7 +43,7 @@ def keys(path: Path) -> set[str]:
 
 
 def run(*args: str) -> Result:
-    return CliRunner().invoke(app, args, catch_exceptions=False)
+    return CliRunner().invoke(make_app(args), args, catch_exceptions=False)
 
 
 def test_all_databases_are_backed_up_listed_and_copied(state: StateDir, tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_the_instance_is_that_of_the_command_line(argv: list[str], instance: str
 
 
 def test_the_commands_without_an_instance_are_known() -> None:
-    every: Any = get_command(commands.app)
+    every: Any = get_command(commands.make_app())
     shown = {name: found for name, found in every.commands.items() if not found.hidden}
     assert {name for name, found in shown.items() if not takes_instance(found)} == WITHOUT_INSTANCE
 
