@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from moxwell.cli import manifests
 from moxwell.cli.connect import DEFAULT_NAME, Name
 
 File = Annotated[
@@ -44,7 +45,7 @@ def import_(
     name: Name = DEFAULT_NAME,
 ) -> None:
     """Create every object of a file in the embedded apiserver."""
-    asyncio.run(_import(name, file.read_text()))
+    asyncio.run(_import(name, manifests.read_text(file)))
 
 
 async def _import(name: str, text: str) -> None:

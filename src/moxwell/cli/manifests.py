@@ -22,7 +22,7 @@ class InvalidManifest(Invalid):
 
 def read(files: list[Path]) -> list[Json]:
     """Every object of the files, in order."""
-    return [doc for file in files for doc in parse(_text(file), str(file))]
+    return [doc for file in files for doc in parse(read_text(file), str(file))]
 
 
 def in_order(documents: list[Json]) -> list[Json]:
@@ -40,15 +40,20 @@ def check_fields(documents: list[Json]) -> None:
             raise InvalidFields(FieldError("", f"{head}: {error}") for error in errors)
 
 
-def _text(file: Path) -> str:
-    if str(file) == "-":
-        return sys.stdin.read()
+def read_text(file: Path) -> str:
+    """The text of a file, or of standard input."""
+    name = "standard input" if str(file) == "-" else str(file)
     try:
-        return file.read_text(encoding="utf-8")
+        data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+        return data.decode("utf-8")
     except FileNotFoundError as error:
         raise Missing(f"there is no file {file}") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidManifest(f"cannot read {file}: {type(error).__name__}") from error
+    except IsADirectoryError as error:
+        raise InvalidManifest(f"{file} is a directory: name a file of it") from error
+    except OSError as error:
+        raise InvalidManifest(f"cannot read {file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidManifest(f"{name} is not text in UTF-8") from error
 
 
 def parse(text: str, name: str) -> list[Json]:

@@ -1,11 +1,14 @@
 """The order and the fields of manifests before anything is sent."""
 
+import io
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from moxwell.cli import manifests
-from moxwell.errors import Invalid
+from moxwell.errors import Invalid, Missing
 
 
 def doc(kind: str, name: str, api: str = "apps.cozystack.io/v1alpha1", **body: Any) -> Any:
@@ -32,3 +35,26 @@ def test_every_unknown_field_is_named_with_its_object() -> None:
         "Kubernetes c1: spec.versoin: unknown field (did you mean version?); "
         "Kubernetes c1: spec.nodeGroup: unknown field (did you mean nodeGroups?)"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("missing.yaml", "there is no file {}/missing.yaml"),
+        ("folder", "{}/folder is a directory: name a file of it"),
+        ("binary", "{}/binary is not text in UTF-8"),
+        ("-", "standard input is not text in UTF-8"),
+        ("empty", "{}/empty contains no objects"),
+        ("broken", "{}/broken is not YAML in line 1"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(
+    name: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "folder").mkdir()
+    for file, content in {"binary": b"\xff\xfe", "empty": b"", "broken": b"a: ]"}.items():
+        (tmp_path / file).write_bytes(content)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff\xfe")))
+    with pytest.raises((Invalid, Missing)) as found:
+        manifests.read([Path("-") if name == "-" else tmp_path / name])
+    assert str(found.value).startswith(said.format(tmp_path))
