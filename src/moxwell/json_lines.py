@@ -45,8 +45,15 @@ class _PrivateFileHandler(RotatingFileHandler):
         return self._size + _length(record) >= self.maxBytes
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write the line and count it."""
-        super().emit(record)
+        """Write the line and count it; without the formats of logging, which cost more."""
+        try:
+            if self.shouldRollover(record):
+                self.doRollover()
+            self.stream = self.stream or self._open()
+            self.stream.write(record.msg + self.terminator)
+            self.flush()
+        except (OSError, ValueError):  # a full disk; a closed file
+            self.handleError(record)
         if self._size is not None:
             self._size += _length(record)
 

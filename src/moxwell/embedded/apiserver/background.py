@@ -91,12 +91,21 @@ class BackgroundController:
                     owner := self._core.cache.find_uid(uid)
                 ) is not None and _DELETING in owner.body:
                     add("garbage", owner.group_resource, owner.key)
-        elif record.owners or _DELETING in record.body:
+        elif self._may_be_garbage(record, previous):
             add("garbage", record.group_resource, record.key)
             for uid in previous.owners if previous is not None else ():
                 if (owner := self._core.cache.find_uid(uid)) is not None:
                     add("garbage", owner.group_resource, owner.key)
         self._queue_special(record, deleted=deleted)
+
+    def _may_be_garbage(self, record: ObjectRecord, previous: ObjectRecord | None) -> bool:
+        """Whether a change concerns the owners of an object; most change none of them."""
+        if _DELETING in record.body:
+            return True
+        if previous is None or previous.references_hash != record.references_hash:
+            return bool(record.owners) or (previous is not None and bool(previous.owners))
+        owners = (self._core.cache.find_uid(uid) for uid in record.owners)
+        return any(owner is None or _DELETING in owner.body for owner in owners)
 
     def _queue_special(self, record: ObjectRecord, *, deleted: bool) -> None:
         if record.group_resource == "namespaces" and not deleted:

@@ -1,7 +1,8 @@
 """
 JSON Patch (RFC 6902) and JSON Merge Patch (RFC 7386).
 
-The document may be modified in place; callers pass a copy.
+A JSON patch may modify the document in place; callers pass a copy. A merge patch modifies nothing:
+its result shares the values that the patch does not name.
 """
 
 import copy
@@ -24,7 +25,7 @@ def apply_merge_patch(target: Any, patch: Any) -> Any:
     """Apply a merge patch: objects merge, null removes, other values replace."""
     if not isinstance(patch, dict):
         return patch
-    made = target if isinstance(target, dict) else {}
+    made = dict(target) if isinstance(target, dict) else {}
     for key, value in patch.items():
         if value is None:
             made.pop(key, None)

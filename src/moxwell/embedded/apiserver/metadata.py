@@ -132,11 +132,16 @@ def label_causes(labels: dict[str, str] | None, field: str) -> list[ErrorCause]:
     return found
 
 
+VALIDATED = ("labels", "annotations", "ownerReferences", "finalizers")
+
+
 def validate(obj: Object, old: Object | None, kind: str, *, custom: bool) -> list[ErrorCause]:
     """Validate an object's metadata; kube-apiserver validates twice on update."""
     meta = obj["metadata"]
     if old is None:
         return _name_causes(meta, kind) + _common_causes(meta, custom=custom)
+    if all(meta.get(name) == old["metadata"].get(name) for name in VALIDATED):
+        return []  # it was valid when it was stored
     labels = label_causes(meta.get("labels"), "metadata.labels")
     found = 2 * labels + _common_causes(meta, custom=True) + _new_finalizers(meta, old)
     return found + _common_causes(meta, custom=custom) + _new_finalizers(meta, old)

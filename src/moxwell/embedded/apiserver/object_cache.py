@@ -15,8 +15,12 @@ import msgspec
 from moxwell.embedded.apiserver.storage.rows import LogRow, RowName
 
 
-class _Owner(msgspec.Struct):
+class _Owner(msgspec.Struct, frozen=True):
     uid: str = ""
+    name: str = ""
+    kind: str = ""
+    api_version: str = msgspec.field(default="", name="apiVersion")
+    blocks: bool | None = msgspec.field(default=None, name="blockOwnerDeletion")
 
 
 class _Meta(msgspec.Struct):
@@ -64,6 +68,7 @@ class ObjectRecord:
         "name",
         "namespace",
         "owners",
+        "references_hash",
         "renderings",
         "revision",
         "uid",
@@ -78,6 +83,7 @@ class ObjectRecord:
         self.api_version = head.api_version
         self.labels = meta.labels or NO_LABELS
         self.owners = tuple(o.uid for o in meta.owners or ())
+        self.references_hash = hash(tuple(meta.owners)) if meta.owners else 0
         self.renderings: dict[str, Any] | None = None
         self.decoded_by: object | None = None  # the model that decoded the body
 

@@ -48,7 +48,11 @@ class Patcher:
             raise status_errors.invalid("PatchOptions", "meta.k8s.io", "", [cause])
         record = self._writer.current_record(call)
         old = self._writer.current(call, record)
-        new = self._patched(call, kind, self._writer.current(call, record))
+        # A merge patch shares what it leaves alone, which comparisons then recognise at once. A
+        # conversion to the storage version may modify the object, so it gets a copy of its own.
+        shares = kind == MERGE and call.resource.api_version == call.resource.hub
+        live = old if shares else self._writer.current(call, record)
+        new = self._patched(call, kind, live)
         if kind == JSON_PATCH:  # other patches cannot nest deeper than the object and the patch
             limits.check_value(new, max_depth=limits.MAX_PATCHED_DEPTH)
         return self.finish(call, record, old, new)

@@ -5,9 +5,12 @@ Sets of field paths as nested dicts, the format of ``managedFields`` (FieldsV1).
 spec: a node is a member when it is empty or has ``"."``. Functions do not modify their arguments.
 """
 
+import contextlib
 import json
 from collections.abc import Iterator
 from typing import Any
+
+import msgspec
 
 from moxwell.embedded.apiserver.merge_schema import LIST, MAP, MergeSchema
 
@@ -123,6 +126,11 @@ def shown(element: str) -> str:
 
 
 def _compact(value: Any) -> str:
+    """The JSON of a value as Go writes it; texts, which nearly all are, take the faster encoder."""
+    texts = value.values() if isinstance(value, dict) else (value,)
+    if all(text.__class__ is str for text in texts):
+        with contextlib.suppress(UnicodeEncodeError):  # half of a surrogate pair
+            return msgspec.json.encode(value).decode()
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
