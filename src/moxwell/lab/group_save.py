@@ -1,8 +1,10 @@
 """
 Saves once for all callers that wait, as a database commits a group of transactions.
 
-A caller returns after a save that began after its call. Saves take at most a tenth of the time, so
-a large state is saved less often; a single change after a pause is saved at once.
+A caller returns after a save that began after its call. A tenth of a second lies between two saves,
+which is how long a write to the configuration of a genuine cluster may take, and saves take at most
+a twentieth of the time, so a large state is saved less often. A change after a pause is saved at
+once.
 """
 
 import asyncio
@@ -10,7 +12,8 @@ from collections.abc import Callable
 
 from moxwell.clock import Clock
 
-MOST_SHARE = 0.1
+MOST_SHARE = 0.05
+SHORTEST_SECONDS = 0.1  # between two saves
 
 
 class GroupSave:
@@ -48,7 +51,7 @@ class GroupSave:
         except OSError as error:
             failed = error
         ended = self._clock.monotonic()
-        self._not_before = ended + (ended - began) * (1 / MOST_SHARE - 1)
+        self._not_before = ended + max(SHORTEST_SECONDS, (ended - began) * (1 / MOST_SHARE - 1))
         for future in [f for f in waiting if not f.done()]:
             if failed is None:
                 future.set_result(None)

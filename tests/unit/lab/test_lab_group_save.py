@@ -52,7 +52,7 @@ def test_every_caller_returns_after_a_save_of_its_change() -> None:
     disk = run_virtual(story())
     pauses = [later - earlier for earlier, later in zip(disk.began, disk.began[1:], strict=False)]
     assert len(disk.began) == 5  # one for each forty
-    assert all(pause == pytest.approx(5.0) for pause in pauses)  # a tenth of the time
+    assert all(pause == pytest.approx(10.0) for pause in pauses)  # a twentieth of the time
 
 
 def test_a_failed_save_is_told_to_its_callers_and_the_next_one_works() -> None:
