@@ -23,6 +23,9 @@ from moxwell.clock import Clock
 from moxwell.runtime.backoff import Backoff
 from moxwell.runtime.key import Key
 
+LONG_SECONDS = 0.05  # a pass that takes as long is spaced where changes may wait
+LONG_SHARE = 0.1  # of the time
+LONGEST_SPACE_SECONDS = 10.0
 OLDEST_EVERY = 8
 LOW, NORMAL, HIGH = -100, 0, 100
 
@@ -110,6 +113,7 @@ class Queue:
         self._timers: list[tuple[float, int, Key]] = []
         self._timed: dict[Key, tuple[float, int, str, int]] = {}  # due, sequence, shard, priority
         self._lanes: dict[str, _Lane] = {}
+        self._long: dict[Key, float] = {}  # keys whose last pass took long, and how long
         self._turns: deque[str] = deque()
         self._number = 0
         self._wake = asyncio.Event()
@@ -145,6 +149,11 @@ class Queue:
             self._trim_timers()
         self._wake.set()
 
+    def spaced(self, key: Key, seconds: float) -> float:
+        """A delay, longer if passes of the key take long; what need not wait is not delayed."""
+        took = self._long.get(key, 0.0) if seconds > 0 else 0.0
+        return max(seconds, min(took / LONG_SHARE, LONGEST_SPACE_SECONDS))
+
     def retry(self, key: Key, *, shard: str = "", priority: int = NORMAL) -> float:
         """The key failed: add it again with backoff; returns the delay."""
         seconds = self._backoff.failed(key, shard)
@@ -173,9 +182,13 @@ class Queue:
 
     def done(self, item: Item) -> None:
         """The worker is done; a key that was added meanwhile is ready again."""
-        started = self._running.pop(item.key)
+        seconds = self._clock.monotonic() - self._running.pop(item.key)
         self._lanes[item.shard].running -= 1
-        self._watcher.done(item, self._clock.monotonic() - started)
+        self._watcher.done(item, seconds)
+        if seconds >= LONG_SECONDS:
+            self._long[item.key] = seconds
+        else:
+            self._long.pop(item.key, None)
         again = self._again.pop(item.key, None)
         if again is not None:
             self.add(item.key, shard=again[0], priority=again[1])

@@ -99,7 +99,8 @@ class Controller:
     lists condition types that are removed when a pass does not return them. ``pausable`` kinds
     follow Cluster API's pause rules. A controller without a finalizer does not get objects that are
     being deleted, unless ``sees_deleting`` is set. A pass of an object for which ``defers_status``
-    is true leaves the status to a pass that follows at once.
+    is true may leave the status to a later pass, unless it turns a condition or changes one of the
+    fields ``urgent_status``, for which other controllers wait.
     """
 
     name: str
@@ -110,6 +111,7 @@ class Controller:
     pausable: bool = False
     sees_deleting: bool = False
     defers_status: Callable[[Any], bool] | None = None
+    urgent_status: Collection[str] = ()
     per_shard: int | None = None  # None: the default of the settings
     resync_seconds: float | None = None
     needs: Callable[[Any], bool] | None = None  # False: no pass for the object

@@ -54,18 +54,52 @@ def merge_conditions(
     return out + [_timed(None, wanted[type_], now) for type_ in sorted(wanted)]
 
 
+def is_urgent(obj: Any, change: Json, fields: Collection[str] = ()) -> bool:
+    """Whether a change of the status is the first, turns a condition or sets one of ``fields``."""
+    have = as_tree(field_of(obj, "status") or {}).get("conditions") or ()
+    before = {c["type"]: c["status"] for c in have}
+    conditions = change.get("conditions") or ()
+    turned = any(before.get(c["type"], c["status"]) != c["status"] for c in conditions)
+    return not before or turned or any(name in change for name in fields)
+
+
+def explicit(status: Any) -> dict[str, Any]:
+    """A status as a tree in which unset fields of its type are explicit nulls."""
+    if status is None:
+        return {}
+    names = getattr(status, "__struct_encode_fields__", ())
+    return {name: None for name in names if name != "conditions"} | as_tree(status)
+
+
 class StatusWriter:
     """Writes the status for one controller."""
 
     def __init__(self, kube: Kube, clock: Clock) -> None:
         self._kube, self._clock = kube, clock
 
-    async def write(self, kind: Any, obj: Any, want: Any, *, owns: Collection[str] = ()) -> Any:
-        """Returns the object as written, ``obj`` itself if nothing changed, None if it is gone."""
-        now, uid = self._clock.now(), meta_of(obj).uid
+    def change(self, obj: Any, want: Any, *, owns: Collection[str] = ()) -> Json:
+        """The merge patch of the status; empty if nothing changed."""
+        have = as_tree(field_of(obj, "status") or {})
+        return status_patch(have, want, owns=owns, now=self._clock.now())
+
+    async def write(
+        self,
+        kind: Any,
+        obj: Any,
+        want: Any,
+        *,
+        owns: Collection[str] = (),
+        change: Json | None = None,
+    ) -> Any:
+        """
+        Returns the object as written, ``obj`` itself if nothing changed, None if it is gone.
+
+        ``change`` is the patch of ``obj`` if it is computed already.
+        """
+        uid = meta_of(obj).uid
         for _ in range(TRIES):
-            have = as_tree(field_of(obj, "status") or {})
-            change = status_patch(have, want, owns=owns, now=now)
+            if change is None:
+                change = self.change(obj, want, owns=owns)
             if not change:
                 return obj
             try:
@@ -73,6 +107,7 @@ class StatusWriter:
             except NotFound:
                 return None
             except WriteConflict:
+                change = None
                 obj = await self._kube.find(kind, key_of(obj).name, key_of(obj).namespace)
                 if obj is None or meta_of(obj).uid != uid:
                     return None

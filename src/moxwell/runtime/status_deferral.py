@@ -1,15 +1,18 @@
 """
-Decides whether a pass leaves the status to the next one.
+Decides whether a pass leaves the status to a later one.
 
-After an effect the next pass follows at once and sees its result; most of what the first one would
-write is replaced then. A status is deferred for a second at most, however many passes follow.
+The steps of a creation change reasons, messages and observations every moment; most of what one
+pass would write is replaced by the next. Such a change waits for some seconds. An urgent one is
+written at once, or by the next pass if that follows at once. The delay is counted from the first
+pass whose status was not written, however many passes follow.
 """
 
 from moxwell.clock import Clock
 from moxwell.runtime.key import Key
 
 AT_ONCE_SECONDS = 0.1
-LONGEST_SECONDS = 1.0
+URGENT_SECONDS = 1.0  # for an urgent status while passes follow each other at once
+LONGEST_SECONDS = 5.0
 
 
 class StatusDeferral:
@@ -19,17 +22,17 @@ class StatusDeferral:
         self._clock = clock
         self._since: dict[Key, float] = {}
 
-    def defers(self, key: Key, requeue_after: float | None) -> bool:
-        """Whether a pass that is followed by another after so many seconds writes no status."""
-        if requeue_after is None or requeue_after > AT_ONCE_SECONDS:
-            self.forget(key)
-            return False
+    def seconds(self, key: Key, requeue_after: float | None, *, urgent: bool) -> float:
+        """How long a changed status may wait, if the next pass is that far away; 0: write it."""
+        at_once = requeue_after is not None and requeue_after <= AT_ONCE_SECONDS
+        longest = LONGEST_SECONDS if not urgent else URGENT_SECONDS if at_once else 0.0
         now = self._clock.monotonic()
-        if now - self._since.setdefault(key, now) < LONGEST_SECONDS:
-            return True
-        self.forget(key)
-        return False
+        left = self._since.setdefault(key, now) + longest - now
+        if left <= 0:
+            self.forget(key)
+            return 0.0
+        return left
 
     def forget(self, key: Key) -> None:
-        """The status is written, or the object is gone."""
+        """The status is written or unchanged, or the object is gone."""
         self._since.pop(key, None)

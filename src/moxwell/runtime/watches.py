@@ -21,7 +21,11 @@ def anything(old: Any, new: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """``filter`` gets the object before and after; None where there is none."""
+    """
+    ``filter`` gets the object before and after; None where there is none.
+
+    A ``delay`` is longer while the passes of a key take long (:meth:`.queue.Queue.spaced`).
+    """
 
     kind: Any  # a kind declared by ``@kind``, or a ``Resource``
     keys: Callable[[Any], Iterable[Key]]

@@ -33,13 +33,15 @@ from moxwell.runtime.objects import as_tree, key_of, meta_of, version_of
 from moxwell.runtime.own_writes import OwnWrites
 from moxwell.runtime.queue import LOW, NORMAL, Item, Queue
 from moxwell.runtime.reconciler import Controller, Note
-from moxwell.runtime.status import StatusWriter
+from moxwell.runtime.status import StatusWriter, explicit, is_urgent
 from moxwell.runtime.status_deferral import StatusDeferral
 from moxwell.runtime.watches import Watch
 
 QUIET_FAILURES = 3  # conflicts below this count are not reported
 LOOP_CAP_SECONDS = 60.0
 CONTEXT = ("controller", "key", "pass")
+
+Json = dict[str, Any]
 
 log = structlog.get_logger(__name__)
 
@@ -126,7 +128,7 @@ class Worker:
     def _add(self, key: Key, priority: int, delay: float = 0.0) -> None:
         obj = self._cache.find(key)
         shard = self._shard(obj) if obj is not None else ""
-        self.queue.add_after(key, delay, shard=shard, priority=priority)
+        self.queue.add_after(key, self.queue.spaced(key, delay), shard=shard, priority=priority)
 
     def _changed(self, old: Any, new: Any, listed: bool) -> None:
         obj = old if new is None else new
@@ -252,15 +254,20 @@ class Worker:
             return None
         if result.written is not None:
             self._own_writes.wrote(key_of(obj), version_of(result.written))
-        if not self._defers(obj, result):
-            await self._write(result.written or obj, result.status, "")
+        await self._write(result.written or obj, result.status, "", result.requeue_after)
         return result
 
-    def _defers(self, obj: Any, result: _PassResult) -> bool:
-        may = self.controller.defers_status
-        if may is None or not may(obj):
+    def _defers(self, obj: Any, change: Json, requeue_after: float | None) -> bool:
+        """Whether the changed status is left to a later pass, which is enqueued here."""
+        key, may = key_of(obj), self.controller.defers_status
+        if not change or may is None or not may(obj):
+            self._deferral.forget(key)
             return False
-        return self._deferral.defers(key_of(obj), result.requeue_after)
+        urgent = is_urgent(obj, change, self.controller.urgent_status)
+        seconds = self._deferral.seconds(key, requeue_after, urgent=urgent)
+        if seconds:
+            self.queue.add_after(key, seconds, shard=self._shard(obj))
+        return seconds > 0
 
     async def _reconcile(self, obj: Any) -> _PassResult:
         """Call see, plan, act and describe."""
@@ -289,13 +296,18 @@ class Worker:
             self._own_writes.wrote(key_of(released), version_of(released))
         log.info("finalizer removed")
 
-    async def _write(self, obj: Any, status: Any, paused: str) -> None:
+    async def _write(
+        self, obj: Any, status: Any, paused: str, requeue_after: float | None = None
+    ) -> None:
         """Write the status if it changed, with the ``Paused`` condition of pausable kinds."""
         want = self._wanted(obj, status, paused)
         if want is None:
             return
         owns = () if paused else self.controller.owns
-        left = await self._status.write(self._kind, obj, want, owns=owns)
+        change = self._status.change(obj, want, owns=owns)
+        if self._defers(obj, change, requeue_after) or not change:
+            return
+        left = await self._status.write(self._kind, obj, want, owns=owns, change=change)
         if left is not None and left is not obj:
             self._own_writes.wrote(key_of(left), version_of(left))
             self._metrics.status_written()
@@ -304,7 +316,7 @@ class Worker:
         if not self.controller.pausable or self._form is None:
             return status
         condition = pause.pause_condition(self._form, paused, meta_of(obj).generation)
-        tree = _explicit(status)
+        tree = explicit(status)
         tree["conditions"] = [*tree.get("conditions", ()), as_tree(condition)]
         return tree
 
@@ -385,11 +397,3 @@ async def keep_running(name: str, run: Callable[[], Awaitable[None]], clock: Clo
         lasted = clock.monotonic() - started
         failures_in_a_row = 1 if lasted > LOOP_CAP_SECONDS else failures_in_a_row + 1
         await clock.sleep(min(2.0 ** min(failures_in_a_row - 1, 16), LOOP_CAP_SECONDS))
-
-
-def _explicit(status: Any) -> dict[str, Any]:
-    """A status as a tree in which unset fields of its type are explicit nulls."""
-    if status is None:
-        return {}
-    names = getattr(status, "__struct_encode_fields__", ())
-    return {name: None for name in names if name != "conditions"} | as_tree(status)

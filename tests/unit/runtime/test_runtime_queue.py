@@ -122,6 +122,21 @@ def test_a_timer_keeps_the_earliest_time_and_dies_when_the_key_is_handed_out() -
     run_virtual(story())
 
 
+def test_changes_that_may_wait_are_spaced_by_the_length_of_a_pass() -> None:
+    async def story() -> None:
+        queue = make()
+        for took, spaced in ((0.0, 1.0), (0.04, 1.0), (0.3, 3.0), (60.0, 10.0), (0.0, 1.0)):
+            queue.add(A)
+            item = await ready(queue)
+            assert item is not None
+            await asyncio.sleep(took)
+            queue.done(item)
+            assert queue.spaced(A, 1.0) == pytest.approx(spaced)
+            assert queue.spaced(A, 0.0) == 0.0
+
+    run_virtual(story())
+
+
 def test_backoff_doubles_until_the_key_succeeds() -> None:
     async def story() -> None:
         queue = make(backoff_settings=BackoffSettings(first_seconds=1, cap_seconds=5, jitter=0))

@@ -16,7 +16,11 @@ from moxwell.embedded.clusterapi.kubeadm.controller import KubeadmConfigControll
 from moxwell.embedded.clusterapi.kubeadmcontrolplane.controller import (
     KubeadmControlPlaneController,
 )
-from moxwell.embedded.clusterapi.machine.controller import MachineController
+from moxwell.embedded.clusterapi.machine.controller import (
+    URGENT_STATUS,
+    MachineController,
+    may_wait,
+)
 from moxwell.embedded.clusterapi.machinedeployment.controller import MachineDeploymentController
 from moxwell.embedded.clusterapi.machinehealthcheck.controller import (
     MachineHealthCheckController,
@@ -71,6 +75,8 @@ def controllers(
             reconciler=reconciler,
             pausable=name in PAUSABLE,
             per_shard=1 if name == "ipaddressclaim" else None,
+            defers_status=may_wait if name == "machine" else None,
+            urgent_status=URGENT_STATUS,
         )
         for name, reconciler in reconcilers.items()
     )

@@ -47,7 +47,7 @@ from moxwell.pve.model import InventoryChange, InventoryEvent, ObservedGuest
 from moxwell.pve.ownership import Mark
 from moxwell.pve.regions import Region, Regions
 from moxwell.pve.reservations import Reservations
-from moxwell.pve.steps import Clone, DeleteVolume, ResizeDisk, UploadIso
+from moxwell.pve.steps import Clone, DeleteVolume, ResizeDisk, Start, UploadIso
 from moxwell.pve.tasks import TaskEnded
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
@@ -59,6 +59,8 @@ NAME = "infra.machine"
 FINALIZER = "proxmoxmachine.infrastructure.cluster.x-k8s.io"
 BY_MARK, BY_CLUSTER = "infra.mark", "infra.cluster"
 AT_ONCE, POLL_SECONDS, SAFETY_SECONDS = 0.1, 3.0, 60.0
+TASKS = (UploadIso, DeleteVolume, ResizeDisk, Start)  # their end causes the next pass
+URGENT_STATUS = ("initialization",)  # the Machine waits for it
 EVENTS = frozenset({"Clone", "Start", "Destroy", "Shutdown", "RemoveStaleClone", "RemoveDisk"})
 
 
@@ -92,7 +94,7 @@ class MachineReconciler(Reconciler[ProxmoxMachine, ObservedProxmoxMachine, Move,
         self.watches: Sequence[Watch] = (
             Watch(Machine, _machine_keys, is_relevant),
             Watch(ProxmoxCluster, self._cluster_keys),
-            Watch(IPAddressClaim, _owner_keys),
+            Watch(IPAddressClaim, _owner_keys, is_assigned),
             Watch(IPAddress, _address_keys),
         )
 
@@ -135,8 +137,8 @@ class MachineReconciler(Reconciler[ProxmoxMachine, ObservedProxmoxMachine, Move,
         if isinstance(move, ClaimAddresses | ReleaseAddresses):
             return POLL_SECONDS
         if isinstance(move, TakeStep):
-            has_task = isinstance(move.step, UploadIso | DeleteVolume | ResizeDisk)
-            return AT_ONCE if has_task or move.step.expects() is not None else POLL_SECONDS
+            follows = not isinstance(move.step, TASKS) and move.step.expects() is not None
+            return AT_ONCE if follows else POLL_SECONDS
         return AT_ONCE
 
     # ---- act
@@ -299,9 +301,9 @@ def needs(obj: ProxmoxMachine) -> bool:
     return MANAGED_BY not in obj.metadata.annotations and MANAGED_BY not in obj.metadata.labels
 
 
-def is_being_created(obj: ProxmoxMachine) -> bool:
-    """Whether the steps that create the guest follow each other; each has a status of its own."""
-    return not obj.spec.provider_id and not obj.deleting
+def may_wait(obj: ProxmoxMachine) -> bool:
+    """Whether the status may be written later; each step of a creation has one of its own."""
+    return not obj.deleting
 
 
 def _guest_index(obj: ProxmoxMachine) -> Iterable[str]:
@@ -346,6 +348,18 @@ def _machine_keys(machine: Machine) -> Iterable[Key]:
 def _owner_keys(claim: IPAddressClaim) -> Iterable[Key]:
     owners = claim.metadata.owner_references
     return [Key(claim.namespace, o.name) for o in owners if o.kind == ProxmoxMachine.resource.kind]
+
+
+def is_assigned(old: IPAddressClaim | None, new: IPAddressClaim | None) -> bool:
+    """Whether a claim got or lost its address, or is deleted; other changes are not read."""
+    return new is None or new.deleting or _assigned(old) != _assigned(new)
+
+
+def _assigned(claim: IPAddressClaim | None) -> object:
+    if claim is None:
+        return None
+    ref = claim.status.address_ref
+    return (claim.spec, claim.metadata.owner_references, ref) if ref.name else None
 
 
 def _address_keys(address: IPAddress) -> Iterable[Key]:

@@ -28,6 +28,7 @@ from moxwell.runtime.watches import Watch
 from moxwell.runtime.writes import Delete, Writes
 
 PART_DELAY_SECONDS = 0.5  # several changes of a part cause one pass
+URGENT_STATUS = ("initialization", "nodeRef", "phase")
 TEXT_DELAY_SECONDS = 3.0  # changes that only the conditions of the Machine show
 
 
@@ -91,6 +92,11 @@ class MachineController(Reconciler[Machine, ObservedMachine, MachineMove, Machin
 
     def describe(self, machine: Machine, seen: ObservedMachine, move: MachineMove) -> MachineStatus:
         return describe(machine, seen, move)
+
+
+def may_wait(machine: Machine) -> bool:
+    """Whether the status may be written later; while parts are created it changes every moment."""
+    return not machine.deleting
 
 
 def is_progress(old: Any, new: Any) -> bool:
