@@ -16,6 +16,7 @@ from moxwell.api.karpenter.nodeclaims import NodeClaim
 from moxwell.api.karpenter.proxmox import ProxmoxNodeClass
 from moxwell.api.karpenter.proxmox_templates import ProxmoxUnmanagedTemplate
 from moxwell.api.requests import Handler, Request, Response
+from moxwell.controllers.infra.host_capabilities import KEEP_SECONDS
 from moxwell.controllers.karpenter.provider import InstanceState, LaunchFailure, NodeInstance
 from moxwell.controllers.karpenter.proxmox.provider import ProxmoxProvider
 from moxwell.embedded.controllermanager.resources import NODES
@@ -352,6 +353,7 @@ def test_the_architecture_of_a_node_is_that_of_its_host() -> None:
         async with karpenter_environment() as env:
             for host in env.environment.engine.runtimes["south"].region.hosts.values():
                 host.machine = "aarch64"
+            await asyncio.sleep(KEEP_SECONDS)  # until the kernels are read again
             types = await env.provider.instance_types(await env.pool())
             found = {(dict(o.labels)[REGION], dict(o.labels)[ARCH]) for o in types[0].offerings}
             assert found == {("north", "amd64"), ("south", "arm64")}
