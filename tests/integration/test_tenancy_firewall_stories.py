@@ -126,7 +126,11 @@ def test_the_group_goes_with_the_last_rule_when_no_node_needs_it() -> None:
             await w.put(cluster(space))
             await w.until(lambda: ready(w, space))
             assert "mox-red" in await groups(w, "north")
-            await w.put(tenant())
+            await w.put(tenant(network={"allowFrom": []}))
+            await w.two_regions.clock.sleep(90)
+            assert "mox-red" in await groups(w, "north")  # the nodes name it
+            groups_of_nodes = [{"name": "g", "replicas": 2, "regions": ["north"]}]
+            await w.put(cluster(space, nodeGroups=groups_of_nodes))
 
             async def gone() -> bool:
                 machines = (await w.kube.list(ProxmoxMachine, space)).items
