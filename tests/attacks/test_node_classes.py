@@ -106,7 +106,7 @@ def test_a_forged_status_selects_no_template() -> None:
 def test_refused_changes_do_not_reach_machines_that_exist() -> None:
     wrong = node_class(securityGroups=[{"name": "open"}])
     machine = machine_objects.changeable_spec(wrong, DEFAULTS)
-    assert machine["firewallGroups"] == ["tenant", "open"]  # what would be written
+    assert machine["firewallGroups"] == ["tenant", "open@net0"]  # what would be written
     move = next_move(wrong, ObservedNodeClass(checked(wrong), defaults=DEFAULTS))
     assert "proxmoxmachine" not in str(move).lower()
 

@@ -260,7 +260,7 @@ def test_the_proxmox_machine_has_the_size_the_host_and_the_operators_network() -
     )
     spec = machine_objects.proxmox_machine(machine(), RECORD, chosen_class, defaults)["spec"]
     assert spec["network"] == network
-    assert spec["firewallGroups"] == ["tenant", "web"]
+    assert spec["firewallGroups"] == ["tenant", "web@net0"]
     parsed = msgspec.convert(spec, ProxmoxMachineSpec)
     assert (parsed.num_cores, parsed.memory_mib, parsed.target) == (2, 4096, "pve1")
     assert (parsed.region, parsed.template_id, parsed.storage) == ("north", 9000, "ceph")

@@ -15,7 +15,7 @@ from moxwell.api.karpenter.proxmox_templates import (
     ProxmoxUnmanagedTemplateSpec,
 )
 from moxwell.api.meta import ObjectMeta
-from moxwell.controllers.infra.template_build.from_spec import design_of_object
+from moxwell.controllers.infra.template_build.from_spec import built_tags
 from moxwell.controllers.karpenter.proxmox.class_hash import class_hash
 from moxwell.controllers.karpenter.proxmox.instance_record import (
     CLASS_HASH,
@@ -276,16 +276,17 @@ def test_a_managed_template_is_found_by_its_owner_and_revision() -> None:
         },
         ProxmoxTemplate,
     )
-    owner, now = "mox-abc1", design_of_object(built).revision_tag
+    owner, now = tags = built_tags(built)
+    assert owner == "mox-abc1"
     key = HostKey("north", "pve1")
     by_hand = Template(key, 9000, "base", frozenset())
     old = Template(key, 9001, "base", frozenset({owner, "moxwell-rev-0"}))
     new = Template(key, 9002, "base", frozenset({owner, now}))
     other = Template(key, 9003, "other", frozenset({owner, now}))
     south = Template(HostKey("south", "pve1"), 9000, "base", frozenset())
-    assert matching(built, (by_hand, other)) == (by_hand,)
-    assert matching(built, (by_hand, old)) == (old,)
-    assert matching(built, (by_hand, old, new, south)) == (new, south)
+    assert matching(built, (by_hand, other), tags) == (by_hand,)
+    assert matching(built, (by_hand, old), tags) == (old,)
+    assert matching(built, (by_hand, old, new, south), tags) == (new, south)
 
 
 def test_a_security_group_is_for_its_device() -> None:

@@ -20,6 +20,7 @@ from moxwell.controllers.infra.template_build.hardware import (
     TemplateNic,
     config_of,
 )
+from moxwell.errors import Invalid
 from moxwell.pve import property_strings
 from moxwell.pve.ownership import Mark
 
@@ -47,6 +48,14 @@ def design_of_object(obj: ProxmoxTemplate) -> TemplateDesign:
         pool=spec.resource_pool or "",
         baking=baking_of(obj),
     )
+
+
+def built_tags(obj: ProxmoxTemplate) -> tuple[str, ...]:
+    """The tags of the copies that were built from an object, and of its present revision."""
+    try:
+        return (Mark(obj.uid).tag, design_of_object(obj).revision_tag)
+    except Invalid:  # the controller of the object reports it; copies of an earlier spec remain
+        return (Mark(obj.uid).tag,)
 
 
 def baking_of(obj: ProxmoxTemplate) -> Baking | None:

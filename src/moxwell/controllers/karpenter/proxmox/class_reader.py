@@ -102,6 +102,7 @@ class TemplateCaches:
 
     managed: Cache[ProxmoxTemplate]
     unmanaged: Cache[ProxmoxUnmanagedTemplate]
+    built_tags: Callable[[ProxmoxTemplate], tuple[str, ...]]  # of the copies made of a template
 
     def find(self, node_class: ProxmoxNodeClass) -> InstanceTemplate | None:
         ref = node_class.spec.instance_template_ref
@@ -109,6 +110,10 @@ class TemplateCaches:
         if ref.kind == "ProxmoxTemplate":
             return self.managed.find(key)
         return self.unmanaged.find(key)
+
+    def tags_of(self, template: InstanceTemplate | None) -> tuple[str, ...]:
+        """The tags of the copies that Moxwell made of a template, and of its present revision."""
+        return self.built_tags(template) if isinstance(template, ProxmoxTemplate) else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +168,8 @@ class NodeClassReader:
             if template.spec.region in (None, zone.region)
             for each in zone.templates
         }
-        found = (t for t in matching(template, known) if scope.allows_template(t))
+        named = matching(template, known, self._sources.templates.tags_of(template))
+        found = (t for t in named if scope.allows_template(t))
         return tuple(sorted(found, key=lambda t: (t.key, t.vmid)))
 
     async def read(self, node_class: ProxmoxNodeClass) -> ReadNodeClass:
@@ -185,7 +191,8 @@ class NodeClassReader:
         contents = tuple(_contents(cluster, zones, groups, architectures))
         scope = scope_of(cluster, self._sources.defaults(), trusted=self._trusted)
         template = self._sources.templates.find(node_class)
-        checked = check(node_class, template, contents, scope, unreachable)
+        tags = self._sources.templates.tags_of(template)
+        checked = check(node_class, template, contents, scope, unreachable, tags)
         if problem := policy.problem or _pages_problem(policy, zones):
             checked = CheckedNodeClass(problems=(*checked.problems, problem))
         states, pending = self._states(cluster, zones, node_class)

@@ -137,8 +137,13 @@ def changeable_spec(node_class: ProxmoxNodeClass, defaults: MachineDefaults) -> 
     """The fields that are changed in place: tags, security groups, resource pool."""
     spec = node_class.spec
     tags = dict.fromkeys((*(defaults.spec.get("tags") or ()), *spec.tags))
-    own = (firewall_groups.for_device(g.name, g.interface) for g in spec.security_groups)
-    groups = dict.fromkeys((*defaults.firewall_groups, *own))
+    whole = defaults.firewall_groups  # for all devices
+    own = (
+        firewall_groups.for_device(g.name, g.interface)
+        for g in spec.security_groups
+        if g.name not in whole
+    )
+    groups = dict.fromkeys((*whole, *own))
     pool = spec.resource_pool or defaults.spec.get("pool")
     return {"tags": list(tags), "firewallGroups": list(groups)} | ({"pool": pool} if pool else {})
 

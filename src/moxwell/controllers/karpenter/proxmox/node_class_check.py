@@ -6,16 +6,13 @@ are found in the inventory of the regions.
 """
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from moxwell.api.karpenter.proxmox import ProxmoxNodeClass
 from moxwell.api.karpenter.proxmox_templates import ProxmoxTemplate, ProxmoxUnmanagedTemplate
-from moxwell.controllers.infra.template_build.from_spec import design_of_object
 from moxwell.controllers.karpenter.proxmox.scope import NodeClassScope
-from moxwell.errors import Invalid
-from moxwell.pve.ownership import Mark, is_reserved_tag
+from moxwell.pve.ownership import is_reserved_tag
 from moxwell.scheduling.inventory_model import HostKey, Template
 
 InstanceTemplate = ProxmoxTemplate | ProxmoxUnmanagedTemplate
@@ -99,8 +96,13 @@ def check(
     zones: Iterable[ZoneContents],
     scope: NodeClassScope,
     unreachable: str = "",
+    tags: Iterable[str] = (),
 ) -> CheckedNodeClass:
-    """Check a node class against the contents of the cluster's zones."""
+    """
+    Check a node class against the contents of the cluster's zones.
+
+    ``tags`` are those of the templates that were built from ``template`` (see :func:`matching`).
+    """
     known = tuple(zones)
     wanted = tuple(z for z in known if node_class.spec.region in (None, z.region))
     problems = [*_region(node_class, known, wanted, unreachable)]
@@ -113,7 +115,7 @@ def check(
     problems += _tags(node_class)
     selected: tuple[SelectedZone, ...] = ()
     if wanted:
-        selected, wrong = _templates(node_class, template, wanted, scope)
+        selected, wrong = _templates(node_class, template, wanted, scope, tuple(tags))
         problems += wrong
     return CheckedNodeClass(() if problems else selected, tuple(problems))
 
@@ -220,13 +222,14 @@ def _templates(
     template: InstanceTemplate | None,
     zones: tuple[ZoneContents, ...],
     scope: NodeClassScope,
+    tags: tuple[str, ...],
 ) -> tuple[tuple[SelectedZone, ...], tuple[NodeClassProblem, ...]]:
     ref = node_class.spec.instance_template_ref
     if template is None:
         message = f"spec.instanceTemplateRef: no {ref.kind} {ref.name!r}; create it"
         return (), (_no_template(NodeClassReason.TEMPLATE_NOT_FOUND, message),)
     regional = [z for z in zones if template.spec.region in (None, z.region)]
-    found = matching(template, (t for z in regional for t in z.templates))
+    found = matching(template, (t for z in regional for t in z.templates), tags)
     allowed = frozenset(t for t in found if scope.allows_template(t))
     if not allowed:
         return (), (_unusable(ref.kind, ref.name),)
@@ -255,26 +258,21 @@ def _unusable(kind: str, name: str) -> NodeClassProblem:
     )
 
 
-def matching(template: InstanceTemplate, found: Iterable[Template]) -> tuple[Template, ...]:
+def matching(
+    template: InstanceTemplate, found: Iterable[Template], tags: Iterable[str] = ()
+) -> tuple[Template, ...]:
     """
     The templates of the inventory that are meant, region by region.
 
-    Of those with the name of a ProxmoxTemplate the ones that were built from it come first, and of
-    these the ones of its present revision; while a new revision is built, the old one is used.
+    ``tags`` are those of the templates that were built from a ProxmoxTemplate, and from its present
+    revision. Templates with these tags come first; while a new revision is built, the old one is
+    used.
     """
     named = [each for each in found if _matches(template, each)]
-    if isinstance(template, ProxmoxTemplate):
-        for tag in _tags_of_copies(template):
-            marked = {t.key.region for t in named if tag in t.tags}
-            named = [t for t in named if tag in t.tags or t.key.region not in marked]
+    for tag in tags:
+        marked = {t.key.region for t in named if tag in t.tags}
+        named = [t for t in named if tag in t.tags or t.key.region not in marked]
     return tuple(named)
-
-
-def _tags_of_copies(template: ProxmoxTemplate) -> Iterable[str]:
-    """The tags of a template that was built from this object, and from its present spec."""
-    yield Mark(template.uid).tag
-    with suppress(Invalid):  # its own controller reports it
-        yield design_of_object(template).revision_tag
 
 
 def _matches(template: InstanceTemplate, found: Template) -> bool:

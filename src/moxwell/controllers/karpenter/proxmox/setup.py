@@ -17,6 +17,7 @@ from moxwell.api.karpenter.proxmox_templates import ProxmoxTemplate, ProxmoxUnma
 from moxwell.clock import Clock
 from moxwell.controllers.infra.host_capabilities import HostCapabilityCache
 from moxwell.controllers.infra.region_registry import RegionRegistry
+from moxwell.controllers.infra.template_build.from_spec import built_tags
 from moxwell.controllers.infra.zone_defaults import ZoneResolver
 from moxwell.controllers.karpenter.proxmox import join_approver
 from moxwell.controllers.karpenter.proxmox.adopt import controller as adopted_claims
@@ -137,7 +138,9 @@ def _sources(
             caches.of(ProxmoxMachine),
         ),
         TemplateCaches(
-            own.of(ProxmoxTemplate, optional=True), own.of(ProxmoxUnmanagedTemplate, optional=True)
+            own.of(ProxmoxTemplate, optional=True),
+            own.of(ProxmoxUnmanagedTemplate, optional=True),
+            built_tags,
         ),
         side.zones,
         side.groups,
