@@ -99,9 +99,11 @@ def _memory_mib(text: str) -> int:
 
 
 def _devices(files: HostFiles) -> dict[str, int]:
-    """Return the NUMA node of each PCI device that guests may get."""
+    """Return the NUMA node of each PCI device that guests may get, if the kernel knows it."""
     found = {}
     for address in files.names(PCI):
         if files.read(f"{PCI}/{address}/class").startswith(_GPU_AND_NETWORK):
-            found[address] = max(files.number(f"{PCI}/{address}/numa_node"), 0)
+            node = files.number(f"{PCI}/{address}/numa_node")
+            if node >= 0:  # the kernel writes -1 for an unknown one
+                found[address] = node
     return found

@@ -49,6 +49,8 @@ def host(tmp_path: Path) -> HostFiles:
     put(tmp_path, "sys/bus/pci/devices/0000:41:00.0/class", "0x030200")
     put(tmp_path, "sys/bus/pci/devices/0000:41:00.0/numa_node", "1")
     put(tmp_path, "sys/bus/pci/devices/0000:00:00.0/class", "0x060000")
+    put(tmp_path, "sys/bus/pci/devices/0000:42:00.0/class", "0x020000")
+    put(tmp_path, "sys/bus/pci/devices/0000:42:00.0/numa_node", "-1")
     return HostFiles(tmp_path)
 
 

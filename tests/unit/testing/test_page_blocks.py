@@ -28,7 +28,6 @@ ELSEWHERE = {
     "tutorial-own-proxmox.md": "tests/e2e/test_own_pages.py",
     "howto-connect-proxmox.md": "tests/e2e/test_own_pages.py",
     "howto-templates.md": "tests/e2e/test_own_pages.py",
-    "howto-isolate-tenants.md": "tests/e2e/test_own_pages.py",
 }
 
 STEPS: dict[str, tuple[str, list[Step]]] = {
