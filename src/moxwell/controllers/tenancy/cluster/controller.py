@@ -1,6 +1,7 @@
 """``tenancy.cluster``: keeps the Cluster API objects of each ``Kubernetes`` object."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from moxwell.api.capi.controlplane import KamajiControlPlane
 from moxwell.api.capi.core import Cluster, Machine
@@ -18,24 +19,46 @@ from moxwell.controllers.tenancy.cluster.plan import (
     plan_cluster,
 )
 from moxwell.controllers.tenancy.cluster.preflight import ClusterPreflight
-from moxwell.controllers.tenancy.cluster.see import ClusterMachines, TenantClusterObserver
+from moxwell.controllers.tenancy.cluster.see import (
+    NAMESPACES,
+    ClusterMachines,
+    TenantClusterObserver,
+)
 from moxwell.kube.client import Kube
 from moxwell.kube.reader import Reader
 from moxwell.preflight.outcome import RegionCheck
+from moxwell.runtime.cache import Cache
 from moxwell.runtime.caches import Caches
 from moxwell.runtime.key import Key
 from moxwell.runtime.move import Done
+from moxwell.runtime.objects import key_of
 from moxwell.runtime.reconciler import Note, Reconciler
 from moxwell.runtime.watches import COALESCE_SECONDS, Watch
 from moxwell.runtime.writes import Writes
 
 WATCHED = (Cluster, KamajiControlPlane, MachineDeployment)
 WATCHED_MACHINES = (MachineSet, Machine, ProxmoxMachine)
+PRESCRIBED = ("annotations", "labels")  # of a namespace, by its Tenant
 
 
 def _cluster_of(obj: Object) -> list[Key]:
     name = obj.metadata.labels.get(CLUSTER_NAME)
     return [Key(obj.namespace, name)] if name else []
+
+
+def _clusters_in(clusters: Cache[Kubernetes]) -> Callable[[Any], list[Key]]:
+    def keys(namespace: Any) -> list[Key]:
+        name = namespace["metadata"]["name"]
+        return [key for key in map(key_of, clusters.list()) if key.namespace == name]
+
+    return keys
+
+
+def _has_other_defaults(old: Any, new: Any) -> bool:
+    """Whether a namespace, which holds what its Tenant prescribes, changed for its clusters."""
+    if old is None or new is None:
+        return False
+    return any(old["metadata"].get(name) != new["metadata"].get(name) for name in PRESCRIBED)
 
 
 class TenantClusterReconciler(
@@ -60,6 +83,10 @@ class TenantClusterReconciler(
     ) -> None:
         """``caches`` are those of the manager; without them machines are listed."""
         self._kube = kube
+        if caches is not None:
+            in_namespace = _clusters_in(caches.of(Kubernetes))
+            watch = Watch(NAMESPACES, in_namespace, _has_other_defaults)
+            self.watches = (*self.watches, watch)
         whole = kube.with_managed_fields()
         cached = ClusterMachines.of(caches) if caches is not None else None
         self._observer = TenantClusterObserver(
