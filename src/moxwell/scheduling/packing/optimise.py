@@ -23,7 +23,7 @@ from moxwell.scheduling.well_known_labels import HOSTNAME
 _EQUAL = 1e-9
 _MOST_PODS_BY_PRICE = 500
 _OTHER_TURNS = (1, 2)
-_MOST_VARIABLES = 4_000  # of the model that HiGHS solves
+_MOST_VARIABLES = 300  # of the model that HiGHS solves; larger ones take longer than the packing
 
 
 def optimised(
