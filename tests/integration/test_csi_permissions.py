@@ -69,7 +69,7 @@ async def replicas(control: ControllerService, region: str) -> None:
     )
     await calls.attach(control, volume, 102)
     await calls.detach(control, volume, 102)
-    await calls.delete(control, volume)
+    await calls.delete_replicated(control, volume)
 
 
 WORK: dict[str, Work] = {

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from moxwell.csi.controller import ControllerService
-from moxwell.csi.errors import AttachedElsewhere, FailedPrecondition, OperationPending
+from moxwell.csi.errors import AttachedElsewhere, FailedPrecondition
 from moxwell.csi.ids import get_volume
 from moxwell.csi.wire import csi_pb2 as csi
 from moxwell.errors import Invalid
@@ -27,16 +27,6 @@ def run_scenario(folder: Path, scenario: Scenario) -> None:
         await env.close()
 
     run_virtual(run())
-
-
-async def removed(control: ControllerService, volume: csi.Volume) -> None:
-    """Delete a volume as the sidecar does: Proxmox removes replication jobs within a minute."""
-    for _ in range(3):
-        try:
-            return await calls.delete(control, volume)
-        except OperationPending:
-            await asyncio.sleep(61)
-    raise AssertionError("the replicas are not deleted")
 
 
 async def replicated(control: ControllerService, zones: str = "r1-h0,r1-h1") -> csi.Volume:
@@ -71,7 +61,7 @@ def test_a_volume_follows_its_pod_to_another_host_and_back(tmp_path: Path) -> No
         zones = sorted(t.segments[calls.ZONE] for t in volume.accessible_topology)
         assert zones == ["r1-h0", "r1-h1"]
         assert await calls.volumes(control) == [volume.volume_id]
-        await removed(control, volume)
+        await calls.delete_replicated(control, volume)
         assert (env.all_disks(), env.helper_vms(), jobs(env)) == ([], [], [])
 
     run_scenario(tmp_path, scenario)
@@ -126,7 +116,7 @@ def test_an_offline_host_is_reported_with_instructions(tmp_path: Path) -> None:
         await env.driver.regions["r1"].inventory.refresh()
         assert await calls.attach(control, volume, 102)
         await calls.detach(control, volume, 102)
-        await removed(control, volume)
+        await calls.delete_replicated(control, volume)
         assert (env.helper_vms(), jobs(env)) == ([], [])
 
     run_scenario(tmp_path, scenario)
@@ -155,7 +145,7 @@ def test_a_replicated_volume_has_snapshots_and_clones_by_copy(tmp_path: Path) ->
         name = volume.volume_id.split("/", 3)[3]
         env.write(f"r1/r1-h0/local-zfs/{name}", "monday")
         taken = await calls.snapshot(control, "snap", volume)
-        await removed(control, volume)
+        await calls.delete_replicated(control, volume)
         back = await calls.create(
             control, "pvc-2", "local-zfs", zone="r1-h1", source=calls.of_snapshot(taken)
         )

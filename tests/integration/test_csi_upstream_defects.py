@@ -510,7 +510,7 @@ def test_a_replicated_volume_of_a_class_follows_its_pod(tmp_path: Path) -> None:
         assert len(volume.accessible_topology) == 2
         await calls.attach(control, volume, 101)
         await calls.detach(control, volume, 101)
-        await calls.delete(control, volume)
+        await calls.delete_replicated(control, volume)
         assert get_volume(volume.volume_id).owner not in env.world().guests
         assert env.world().replication == {}
 

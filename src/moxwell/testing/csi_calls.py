@@ -1,8 +1,10 @@
 """CSI controller calls with default parameters, for tests and benchmarks."""
 
+import asyncio
 from collections.abc import Mapping
 
 from moxwell.csi.controller import ControllerService
+from moxwell.csi.errors import OperationPending
 from moxwell.csi.wire import csi_pb2 as csi
 from moxwell.testing.csi import node_id
 
@@ -66,6 +68,16 @@ async def detach(control: ControllerService, volume: csi.Volume, vmid: int = 101
 
 async def delete(control: ControllerService, volume: csi.Volume) -> None:
     await control.delete_volume(csi.DeleteVolumeRequest(volume_id=volume.volume_id))
+
+
+async def delete_replicated(control: ControllerService, volume: csi.Volume) -> None:
+    """Delete a volume as the sidecar does: Proxmox removes replication jobs within a minute."""
+    for _ in range(3):
+        try:
+            return await delete(control, volume)
+        except OperationPending:
+            await asyncio.sleep(61)
+    raise AssertionError("the replicas are not deleted")
 
 
 async def expand(control: ControllerService, volume: csi.Volume, gib: int) -> int:

@@ -175,7 +175,7 @@ def _machine_controller(machine: machines.MachineReconciler) -> Controller:
         needs=machines.needs,
         owns=LEGACY_CONDITIONS,
         pausable=True,
-        defers_status=machines.may_wait,
+        defers_status=machines.is_being_created,
         urgent_status=machines.URGENT_STATUS,
     )
 

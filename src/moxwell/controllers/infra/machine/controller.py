@@ -301,9 +301,13 @@ def needs(obj: ProxmoxMachine) -> bool:
     return MANAGED_BY not in obj.metadata.annotations and MANAGED_BY not in obj.metadata.labels
 
 
-def may_wait(obj: ProxmoxMachine) -> bool:
-    """Whether the status may be written later; each step of a creation has one of its own."""
-    return not obj.deleting
+def is_being_created(obj: ProxmoxMachine) -> bool:
+    """
+    Whether the steps that create the guest follow each other; each has a status of its own.
+
+    Later passes describe what they changed once, so that their status must not be left out.
+    """
+    return not obj.spec.provider_id and not obj.deleting
 
 
 def _guest_index(obj: ProxmoxMachine) -> Iterable[str]:
