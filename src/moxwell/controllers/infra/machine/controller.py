@@ -60,7 +60,6 @@ FINALIZER = "proxmoxmachine.infrastructure.cluster.x-k8s.io"
 BY_MARK, BY_CLUSTER = "infra.mark", "infra.cluster"
 AT_ONCE, POLL_SECONDS, SAFETY_SECONDS = 0.1, 3.0, 60.0
 TASKS = (UploadIso, DeleteVolume, ResizeDisk, Start)  # their end causes the next pass
-URGENT_STATUS = ("initialization",)  # the Machine waits for it
 EVENTS = frozenset({"Clone", "Start", "Destroy", "Shutdown", "RemoveStaleClone", "RemoveDisk"})
 
 
@@ -299,15 +298,6 @@ def shard(obj: ProxmoxMachine) -> str:
 def needs(obj: ProxmoxMachine) -> bool:
     """Whether the object is ours to reconcile; externally managed ones are not."""
     return MANAGED_BY not in obj.metadata.annotations and MANAGED_BY not in obj.metadata.labels
-
-
-def is_being_created(obj: ProxmoxMachine) -> bool:
-    """
-    Whether the steps that create the guest follow each other; each has a status of its own.
-
-    Later passes describe what they changed once, so that their status must not be left out.
-    """
-    return not obj.spec.provider_id and not obj.deleting
 
 
 def _guest_index(obj: ProxmoxMachine) -> Iterable[str]:
