@@ -17,7 +17,7 @@ from moxwell.api.kinds import Resource
 from moxwell.api.requests import UserInfo
 from moxwell.clock import SystemClock
 from moxwell.embedded.apiserver.http import HttpServer
-from moxwell.embedded.apiserver.kubelet.kubelet_client import KubeletClient
+from moxwell.embedded.apiserver.kubelet.simulated_kubelets import SimulatedKubelets
 from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.embedded.ports import free_port
 from moxwell.kube.client import Kube
@@ -79,7 +79,7 @@ async def running(folder: Path) -> AsyncIterator[Cluster]:
                 clock=clock,
                 root_ca=authority.certificate.decode(),
                 token_key=authority.token_key,
-                kubelets=lambda _: KubeletClient(file, "c1"),
+                kubelets=lambda _: SimulatedKubelets(file, "c1"),
             ) as api,
             HttpServer(api, authority, folder=folder / "pki", tokens=jane) as http,
         ):

@@ -10,10 +10,10 @@ import pytest
 from moxwell.api.capi.bootstrap import KubeadmConfig
 from moxwell.api.capi.core import Cluster, Machine
 from moxwell.embedded.clusterapi import bootstrap_tokens
+from moxwell.embedded.clusterapi.bootstrap_tokens import RenewToken
 from moxwell.embedded.clusterapi.kubeadm.plan import (
     CreateBootstrapData,
     ObservedKubeadmConfig,
-    RenewToken,
     describe,
     next_move,
 )

@@ -13,12 +13,12 @@ from moxwell.api.capi.core import Cluster, Machine
 from moxwell.api.capi.talos import TalosConfig
 from moxwell.bootstrap import talos_config
 from moxwell.embedded.clusterapi import bootstrap_tokens
+from moxwell.embedded.clusterapi.bootstrap_tokens import RenewToken
 from moxwell.embedded.clusterapi.talos.controller import machine_configuration
 from moxwell.embedded.clusterapi.talos.plan import (
     CreateTalosData,
     CreateTalosSecret,
     ObservedTalosConfig,
-    RenewTalosToken,
     TalosConfigReason,
     describe,
     next_move,
@@ -85,7 +85,7 @@ MOVES = {
     "a token that ends soon": (
         config(),
         seen(has_data_secret=True, token_secret=token(timedelta(minutes=5))),
-        RenewTalosToken,
+        RenewToken,
     ),
     "a young token": (
         config(),
@@ -112,7 +112,7 @@ def test_the_next_move(config: TalosConfig, seen: ObservedTalosConfig, expected:
     else:
         assert isinstance(move, expected)
     assert describe(config, seen, move).ready == isinstance(
-        move, CreateTalosData | RenewTalosToken | Done
+        move, CreateTalosData | RenewToken | Done
     )
 
 

@@ -2,6 +2,7 @@
 
 import base64
 import secrets
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,11 +16,13 @@ from moxwell.bootstrap import join_tokens
 from moxwell.embedded.controllermanager.resources import SECRETS
 from moxwell.kube.reader import Reader
 from moxwell.runtime.key import Key
+from moxwell.runtime.move import Done
 from moxwell.runtime.tenant_clients import TenantClients
 from moxwell.runtime.writes import Merge
 
 Json = dict[str, Any]
 LIFE = timedelta(minutes=15)
+RENEW_SECONDS = 300.0
 GROUPS = "system:bootstrappers:kubeadm:default-node-token"
 CLAIM_UID = "moxwell.dev/nodeclaim-uid"  # label of the machines of the autoscaler
 TOKEN_ID = "moxwell.dev/bootstrap-token-id"  # annotation of the data Secret
@@ -72,11 +75,29 @@ async def find_token(tenants: TenantClients, machine: Machine, data: Json) -> Js
     return await tenant.find(SECRETS, f"bootstrap-token-{token_id}", "kube-system")
 
 
-def renewal(name: str, now: datetime) -> Merge:
-    """The write that extends the life of a token."""
-    expiration = base64.b64encode(expiry(now).encode()).decode()
-    change = {"data": {"expiration": expiration}}
-    return Merge(SECRETS, name, change, "kube-system", missing_ok=True)
+@dataclass(frozen=True, slots=True)
+class RenewToken:
+    """Extend the life of a bootstrap token in the tenant cluster."""
+
+    tenant: Key
+    name: str
+    now: datetime
+    requeue_after: float = RENEW_SECONDS
+
+    def write(self) -> Merge:
+        expiration = base64.b64encode(expiry(self.now).encode()).decode()
+        change = {"data": {"expiration": expiration}}
+        return Merge(SECRETS, self.name, change, "kube-system", missing_ok=True)
+
+
+def renewal(machine: Machine, token: Json | None, now: datetime) -> RenewToken | Done:
+    """The move for a machine that has its bootstrap data: the token is valid until it joined."""
+    if machine.status.node_ref is not None:
+        return Done()
+    if token is not None and needs_renewal(token, now):
+        tenant = Key(machine.namespace, machine.spec.cluster_name)
+        return RenewToken(tenant, token["metadata"]["name"], now)
+    return Done(RENEW_SECONDS)
 
 
 def new_token() -> str:

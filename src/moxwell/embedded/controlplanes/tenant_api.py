@@ -10,8 +10,8 @@ from moxwell.embedded.apiserver.audit.audit_log import open_audit
 from moxwell.embedded.apiserver.encryption.envelope import open_encryption
 from moxwell.embedded.apiserver.http import HttpServer
 from moxwell.embedded.apiserver.kubelet.genuine_kubelets import GenuineKubelets
-from moxwell.embedded.apiserver.kubelet.kubelet_client import KubeletClient
 from moxwell.embedded.apiserver.kubelet.kubelets import OpenKubelets
+from moxwell.embedded.apiserver.kubelet.simulated_kubelets import SimulatedKubelets
 from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.embedded.apiserver.storage.settings import StorageSettings
 from moxwell.embedded.clusterapi.tenantcontrolplane.plan import HostedControlPlaneSpec
@@ -115,7 +115,7 @@ def _store(
 
 def _simulated(file: Path, cluster: str) -> OpenKubelets:
     """The kubelets of the lab."""
-    return lambda _: KubeletClient(file, cluster)
+    return lambda _: SimulatedKubelets(file, cluster)
 
 
 def _genuine(folder: Path, clock: Clock) -> OpenKubelets:

@@ -30,11 +30,12 @@ from aiohttp import (
 from moxwell.clock import Clock
 from moxwell.embedded.apiserver import metadata, status_errors
 from moxwell.embedded.apiserver.kubelet import node_usage
-from moxwell.embedded.apiserver.kubelet.kubelet_client import (
+from moxwell.embedded.apiserver.kubelet.kubelet_responses import (
     CHUNK,
     CONNECT_SECONDS,
     MAX_ERROR,
     MAX_MESSAGE,
+    log_of,
     refused,
     unreachable,
 )
@@ -67,21 +68,7 @@ class GenuineKubelets:
             response = await self._open().get(url, params=kept)
         except (ClientError, TimeoutError) as error:
             raise unreachable(target.node, error) from error
-        if response.status != 200:
-            text = await response.content.read(MAX_ERROR)
-            response.release()
-            raise refused(response.status, text.decode(errors="replace"), target.node)
-
-        async def chunks() -> AsyncIterator[bytes]:
-            try:
-                async for chunk in response.content.iter_chunked(CHUNK):
-                    yield chunk
-            except ClientError:
-                return  # the node stopped: the log ends
-            finally:
-                response.close()
-
-        return chunks()
+        return await log_of(response, target.node)
 
     @asynccontextmanager
     async def exec(self, target: PodTarget, query: Query) -> AsyncIterator[ClientWebSocketResponse]:

@@ -15,7 +15,6 @@ from moxwell.embedded.clusterapi.kubeadm.plan import (
     KubeadmConfigMove,
     KubeadmRole,
     ObservedKubeadmConfig,
-    RenewToken,
     describe,
     next_move,
     role_of,
@@ -98,9 +97,8 @@ class KubeadmConfigController(
             data = cloud_config.init_data(move.config.spec, documents, move.contents, move.pki)
             secret = bootstrap_tokens.data_secret(move.config, move.cluster.name, data)
             await Create(secret, SECRETS).perform(self._kube)
-        elif isinstance(move, RenewToken):
-            renewal = bootstrap_tokens.renewal(move.name, move.now)
-            await renewal.perform(await self._tenants.get(move.tenant))
+        elif isinstance(move, bootstrap_tokens.RenewToken):
+            await move.write().perform(await self._tenants.get(move.tenant))
 
     async def _create(self, move: CreateBootstrapData) -> None:
         """The token first: a data Secret with a token that does not exist would be final."""

@@ -18,13 +18,12 @@ from moxwell.api.capi.bootstrap import (
 )
 from moxwell.api.capi.core import Cluster, Machine
 from moxwell.api.conditions import Condition
-from moxwell.embedded.clusterapi.bootstrap_tokens import needs_renewal
+from moxwell.embedded.clusterapi.bootstrap_tokens import RENEW_SECONDS, RenewToken, renewal
 from moxwell.runtime.key import Key
 from moxwell.runtime.move import Done, Wait
 
 Json = dict[str, Any]
 POLL_SECONDS = 5.0
-RENEW_SECONDS = 300.0
 
 
 class KubeadmConfigReason(StrEnum):
@@ -95,16 +94,6 @@ class CreateInitData:
     requeue_after: float = RENEW_SECONDS
 
 
-@dataclass(frozen=True, slots=True)
-class RenewToken:
-    """Extend the life of a bootstrap token in the tenant cluster."""
-
-    tenant: Key
-    name: str
-    now: datetime
-    requeue_after: float = RENEW_SECONDS
-
-
 KubeadmConfigMove = CreateBootstrapData | CreateInitData | RenewToken | Wait | Done
 
 
@@ -116,12 +105,7 @@ def next_move(config: KubeadmConfig, seen: ObservedKubeadmConfig) -> KubeadmConf
     tenant = Key(machine.namespace, machine.spec.cluster_name)
     if not seen.has_data_secret:
         return _create(config, seen, tenant)
-    if machine.status.node_ref is not None:
-        return Done()
-    token = seen.token_secret
-    if token is not None and needs_renewal(token, seen.now):
-        return RenewToken(tenant, token["metadata"]["name"], seen.now)
-    return Done(RENEW_SECONDS)
+    return renewal(machine, seen.token_secret, seen.now)
 
 
 def _create(config: KubeadmConfig, seen: ObservedKubeadmConfig, tenant: Key) -> KubeadmConfigMove:

@@ -18,7 +18,6 @@ from moxwell.embedded.clusterapi.talos.plan import (
     CreateTalosData,
     CreateTalosSecret,
     ObservedTalosConfig,
-    RenewTalosToken,
     TalosConfigMove,
     describe,
     next_move,
@@ -83,9 +82,8 @@ class TalosConfigController(
             await Create(_talos_secret(move), SECRETS).perform(self._kube)
         elif isinstance(move, CreateTalosData):
             await self._create(move)
-        elif isinstance(move, RenewTalosToken):
-            renewal = bootstrap_tokens.renewal(move.name, move.now)
-            await renewal.perform(await self._tenants.get(move.tenant))
+        elif isinstance(move, bootstrap_tokens.RenewToken):
+            await move.write().perform(await self._tenants.get(move.tenant))
 
     async def _create(self, move: CreateTalosData) -> None:
         """The token first: a data Secret with a token that does not exist would be final."""

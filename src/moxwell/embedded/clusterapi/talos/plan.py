@@ -13,12 +13,11 @@ from moxwell.api.capi.bootstrap import BootstrapInitialization
 from moxwell.api.capi.core import Cluster, Machine
 from moxwell.api.capi.talos import TalosConfig, TalosConfigStatus
 from moxwell.api.conditions import LegacyCondition
-from moxwell.embedded.clusterapi.bootstrap_tokens import needs_renewal
-from moxwell.runtime.key import Key
+from moxwell.embedded.clusterapi.bootstrap_tokens import RENEW_SECONDS, RenewToken, renewal
 from moxwell.runtime.move import Done, Wait
 
 Json = dict[str, Any]
-POLL_SECONDS, RENEW_SECONDS = 5.0, 300.0
+POLL_SECONDS = 5.0
 
 
 class TalosConfigReason(StrEnum):
@@ -65,17 +64,7 @@ class CreateTalosData:
     requeue_after: float = RENEW_SECONDS
 
 
-@dataclass(frozen=True, slots=True)
-class RenewTalosToken:
-    """Extend the life of a bootstrap token."""
-
-    tenant: Key
-    name: str
-    now: datetime
-    requeue_after: float = RENEW_SECONDS
-
-
-TalosConfigMove = CreateTalosSecret | CreateTalosData | RenewTalosToken | Wait | Done
+TalosConfigMove = CreateTalosSecret | CreateTalosData | RenewToken | Wait | Done
 
 
 def next_move(config: TalosConfig, seen: ObservedTalosConfig) -> TalosConfigMove:
@@ -86,7 +75,7 @@ def next_move(config: TalosConfig, seen: ObservedTalosConfig) -> TalosConfigMove
     if machine is None:
         return _wait(TalosConfigReason.WAITING_FOR_MACHINE, "no Machine owns this object yet")
     if seen.has_data_secret:
-        return _renewal(machine, seen)
+        return renewal(machine, seen.token_secret, seen.now)
     ready = cluster is not None and cluster.status.initialization.control_plane_initialized
     if cluster is None or not ready or seen.ca_secret is None or not seen.reachable:
         text = f"the control plane of cluster {machine.spec.cluster_name} is not initialized yet"
@@ -109,16 +98,6 @@ def refusal(config: TalosConfig) -> str:
     if spec.generate_type == "none" and not spec.data:
         return "generateType none needs the whole configuration in data"
     return ""
-
-
-def _renewal(machine: Machine, seen: ObservedTalosConfig) -> TalosConfigMove:
-    token = seen.token_secret
-    if machine.status.node_ref is not None:
-        return Done()
-    if token is not None and needs_renewal(token, seen.now):
-        tenant = Key(machine.namespace, machine.spec.cluster_name)
-        return RenewTalosToken(tenant, token["metadata"]["name"], seen.now)
-    return Done(RENEW_SECONDS)
 
 
 def _wait(reason: TalosConfigReason, message: str) -> Wait:

@@ -5,7 +5,7 @@ The lab writes its address and a token to a file, anew at each start, so the fil
 request. Outside the lab there is no such file, and requests to kubelets are refused.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,19 @@ from aiohttp import (
     WSServerHandshakeError,
 )
 
-from moxwell.embedded.apiserver import status_errors
+from moxwell.embedded.apiserver.kubelet.kubelet_responses import (
+    CONNECT_SECONDS,
+    MAX_MESSAGE,
+    log_of,
+    refused,
+    unreachable,
+)
+from moxwell.embedded.apiserver.kubelet.kubelets import Query
 from moxwell.embedded.apiserver.kubelet.pod_target import PodTarget
 from moxwell.embedded.apiserver.status_errors import StatusError
 
 CHANNELS = "v5.channel.k8s.io"
-CONNECT_SECONDS, CHUNK, MAX_MESSAGE, MAX_ERROR = 10.0, 64 * 1024, 1 << 20, 4096
 ERROR_HEADER = "X-Kubelet-Error"  # a refused WebSocket has no body
-Query = Sequence[tuple[str, str]]
 
 
 class _Endpoint(msgspec.Struct, frozen=True):
@@ -35,8 +40,8 @@ class _Endpoint(msgspec.Struct, frozen=True):
     token: str
 
 
-class KubeletClient:
-    """The kubelets of one cluster; ``cluster`` is the hash of its CA's public key."""
+class SimulatedKubelets:
+    """The kubelets of one cluster in the lab; ``cluster`` is the hash of its CA's public key."""
 
     def __init__(self, file: Path, cluster: str) -> None:
         self._file, self._cluster = file, cluster
@@ -53,21 +58,7 @@ class KubeletClient:
             response = await self._open().get(url, params=list(query), headers=headers)
         except (ClientError, TimeoutError) as error:
             raise unreachable(target.node, error) from error
-        if response.status != 200:
-            text = await response.content.read(MAX_ERROR)
-            response.release()
-            raise refused(response.status, text.decode(errors="replace"), target.node)
-
-        async def chunks() -> AsyncIterator[bytes]:
-            try:
-                async for chunk in response.content.iter_chunked(CHUNK):
-                    yield chunk
-            except ClientError:
-                return  # the node stopped: the log ends
-            finally:
-                response.close()
-
-        return chunks()
+        return await log_of(response, target.node)
 
     @asynccontextmanager
     async def exec(self, target: PodTarget, query: Query) -> AsyncIterator[ClientWebSocketResponse]:
@@ -141,17 +132,3 @@ class KubeletClient:
 def unavailable(text: str) -> StatusError:
     """The lab does not answer."""
     return StatusError(503, "ServiceUnavailable", f"{text}; moxwell status says whether it runs")
-
-
-def unreachable(node: str, error: Exception) -> StatusError:
-    """No connection to the kubelet of a node."""
-    return status_errors.internal(f'error dialing the kubelet of node "{node}": {error}')
-
-
-def refused(status: int, text: str, node: str) -> StatusError:
-    """What the kubelet answered instead of serving the request."""
-    if status == 400:
-        return status_errors.bad_request(text)
-    if status == 429:
-        return StatusError(429, "TooManyRequests", text)
-    return status_errors.internal(text or f'the kubelet of node "{node}" answered {status}')
