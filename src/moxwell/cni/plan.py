@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from ipaddress import ip_address, ip_network
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any
 
 Json = dict[str, Any]
@@ -49,12 +49,23 @@ def _pod_cidrs(node: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _routes(node: Mapping[str, Any]) -> Iterable[PodRoute]:
     """One for each pod CIDR with an address of its family."""
-    rows = (node.get("status") or {}).get("addresses") or ()
-    addresses = [r["address"] for r in rows if r.get("type") == "InternalIP"]
+    addresses = list(_internal_addresses(node))
     for network in _pod_cidrs(node):
-        same = (a for a in addresses if ip_address(a).version == ip_network(network).version)
-        if gateway := next(same, ""):
-            yield PodRoute(network, gateway)
+        same = (a for a in addresses if a.version == ip_network(network).version)
+        if gateway := next(same, None):
+            yield PodRoute(network, str(gateway))
+
+
+def _internal_addresses(node: Mapping[str, Any]) -> Iterable[IPv4Address | IPv6Address]:
+    """Those that can be reached: a node writes its status itself, so any text may be there."""
+    for row in (node.get("status") or {}).get("addresses") or ():
+        try:
+            address = ip_address(row["address"])
+        except ValueError:
+            continue
+        special = address.is_loopback or address.is_multicast or address.is_unspecified
+        if row.get("type") == "InternalIP" and not special:
+            yield address
 
 
 def cni_configuration(network: PodNetwork, mtu: int) -> str:

@@ -37,17 +37,26 @@ class NodeSystem:
         self._folder, self._cluster = folder, cluster
 
     async def make(self, network: PodNetwork) -> None:
-        """Make it, the configuration last: with it the node becomes ready."""
+        """
+        Make it, the configuration last: with it the node becomes ready.
+
+        A route that cannot be made stops nothing else; it is raised at the end.
+        """
         self._check_alone()
-        gateways = {route.gateway for route in network.routes}
+        failed: dict[PodRoute, str] = {}
         for six in (False, True):
             wanted = {route for route in network.routes if route.six == six}
             if wanted or any(":" in each for each in network.networks) == six:
-                await self._set_routes(wanted, "-6" if six else "-4")
+                failed |= await self._set_routes(wanted, "-6" if six else "-4")
         for program, rule in masquerade_rules(network, self._cluster):
             await self._set_rules(program, rule)
+        gateways = {route.gateway for route in network.routes if route not in failed}
         mtu = await self._mtu(next(iter(sorted(gateways)), ""))
         self._write(cni_configuration(network, mtu))
+        if failed:
+            raise NetworkCommandFailed(
+                "; ".join(failed[route] for route in sorted(failed, key=str))
+            )
 
     def _check_alone(self) -> None:
         found = sorted(f.name for name in NAMES for f in self._folder.glob(name))
@@ -62,7 +71,9 @@ class NodeSystem:
         if not file.exists() or file.read_text() != text:
             write_private(file, text.encode())
 
-    async def _set_routes(self, wanted: set[PodRoute], family: str) -> None:
+    async def _set_routes(self, wanted: set[PodRoute], family: str) -> dict[PodRoute, str]:
+        """The routes that cannot be made, and why."""
+        failed: dict[PodRoute, str] = {}
         shown = await run("ip", family, "-j", "route", "show", "proto", PROTOCOL)
         rows = json.loads(shown or "[]")
         present = {PodRoute(row["dst"], row.get("gateway", "")) for row in rows}
@@ -71,7 +82,11 @@ class NodeSystem:
                 await run("ip", family, "route", "del", route.network, "proto", PROTOCOL)
         for route in sorted(wanted - present, key=str):
             words = (route.network, "via", route.gateway, "proto", PROTOCOL)
-            await run("ip", family, "route", "replace", *words)
+            try:
+                await run("ip", family, "route", "replace", *words)
+            except NetworkCommandFailed as error:
+                failed[route] = str(error)
+        return failed
 
     async def _set_rules(self, program: str, rule: Sequence[str]) -> None:
         """A chain with one rule, and a jump to it."""

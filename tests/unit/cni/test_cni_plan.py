@@ -35,6 +35,13 @@ NODES: dict[str, tuple[list[Node], PodNetwork | None]] = {
         [OWN, node("b", ["10.244.1.0/24"], "b.example", kind="Hostname")],
         PodNetwork(("10.244.0.0/24",), frozenset()),
     ),
+    "another node with addresses that lead nowhere": (
+        [
+            OWN,
+            node("b", ["10.244.1.0/24"], "none", "10.0.0.2/24", "127.0.0.1", "0.0.0.0", "10.0.0.2"),
+        ],
+        PodNetwork(("10.244.0.0/24",), frozenset({PodRoute("10.244.1.0/24", "10.0.0.2")})),
+    ),
     "two families": (
         [
             node("a", ["10.244.0.0/24", "fd00::/64"], "10.0.0.1", "fd01::1"),
