@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from moxwell import yaml_documents
 from moxwell.errors import Invalid
 
 TRUE = frozenset({"1", "on", "true", "yes", "y"})
@@ -33,9 +34,9 @@ def read_text(path: Path) -> str:
 def parse_yaml(text: str | bytes, what: str = "configuration") -> Any:
     """The content of a YAML document; ``what`` names it in the error."""
     try:
-        return yaml.safe_load(text)
+        return yaml_documents.load(text)
     except yaml.YAMLError as error:
-        raise InvalidConfig(f"{what}: not YAML{line_of(error)}") from None
+        raise InvalidConfig(f"{what}: not YAML{yaml_documents.line_of(error)}") from None
 
 
 def parse_mapping(text: str) -> dict[str, Any]:
@@ -44,12 +45,6 @@ def parse_mapping(text: str) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise InvalidConfig("configuration: must be a mapping")
     return document
-
-
-def line_of(error: yaml.YAMLError) -> str:
-    """Where a YAML error is, as the end of a sentence."""
-    mark = getattr(error, "problem_mark", None)
-    return f" in line {mark.line + 1}" if mark else ""
 
 
 def refuse_unknown(where: str, block: Mapping[Any, Any], known: Collection[str]) -> None:

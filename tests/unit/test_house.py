@@ -25,6 +25,7 @@ MAY: dict[str, set[str]] = {
     "config_file": set(),
     "task_group": set(),
     "json_lines": set(),
+    "yaml_documents": set(),
     "api": set(),
     "scheduling": {"api"},
     "bootstrap": {"api"},
@@ -49,7 +50,9 @@ MAY: dict[str, set[str]] = {
     "onboarding": {"pve", "preflight"},
     "management": {"api", "kube", "runtime", "pve"},  # pve: the configuration of the regions
 }
-LEAVES = {"errors", "clock", "pki", "atomic_file", "config_file", "task_group", "json_lines"}
+LEAVES = {"errors", "clock", "pki", "atomic_file", "config_file", "task_group", "json_lines"} | {
+    "yaml_documents"
+}
 ONLY_ERRORS = LEAVES - {"errors", "clock"}
 UNRESTRICTED = {"testing", "app", "cli", "__init__", "__main__"}
 TIME = {"time.time", "time.monotonic", "time.sleep", "datetime.now", "datetime.utcnow"}
@@ -97,7 +100,7 @@ def test_simulator_does_not_import_the_proxmox_client_and_leaves_import_only_err
 
 
 def allowed_in_leaf(path: Path, name: str) -> bool:
-    return name.split(".")[0] in {"errors", "atomic_file", package_of(path)}
+    return name.split(".")[0] in {"errors", "atomic_file", "yaml_documents", package_of(path)}
 
 
 def controller_folder(dotted: str) -> tuple[str, str] | None:

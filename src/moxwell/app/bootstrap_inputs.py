@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from moxwell import config_file
+from moxwell import config_file, yaml_documents
 from moxwell.bootstrap.cloud_images import find_image
 from moxwell.bootstrap.node_software import NodeSoftware, description_line
 from moxwell.config_file import InvalidConfig
@@ -65,7 +65,7 @@ def _documents(path: Path) -> tuple[Json, ...]:
     try:
         found = [doc for doc in yaml.safe_load_all(text) if doc]
     except yaml.YAMLError as error:
-        raise Invalid(f"{path} is not YAML{config_file.line_of(error)}") from None
+        raise Invalid(f"{path} is not YAML{yaml_documents.line_of(error)}") from None
     for doc in found:
         if not isinstance(doc, dict) or not {"apiVersion", "kind", "metadata"} <= set(doc):
             raise Invalid(f"{path}: each document needs apiVersion, kind and metadata")

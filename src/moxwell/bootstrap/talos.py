@@ -7,29 +7,30 @@ changed, and values set by the user stay. Talos reads addresses from network-con
 
 from typing import Any
 
-import yaml
-
+from moxwell.bootstrap import talos_documents
 from moxwell.errors import Invalid
+
+WHAT = "the bootstrap data says it is Talos but"
 
 
 def merge(data: bytes, hostname: str, provider_id: str) -> bytes:
     """The configuration with the kubelet's provider-id and the hostname."""
-    documents = _parse(data)
+    documents = talos_documents.parse(data, WHAT)
     for document in documents:
         machine = document.get("machine")
         if isinstance(machine, dict):
-            kubelet = machine.setdefault("kubelet", {})
-            kubelet.setdefault("extraArgs", {}).setdefault("provider-id", provider_id)
-            machine.setdefault("network", {}).setdefault("hostname", hostname)
-            return yaml.safe_dump_all(documents, sort_keys=False).encode()
-    raise Invalid("the bootstrap data says it is Talos but no document has a `machine` section")
+            arguments = _section(_section(machine, "kubelet"), "extraArgs")
+            arguments.setdefault("provider-id", provider_id)
+            _section(machine, "network").setdefault("hostname", hostname)
+            return talos_documents.as_text(documents).encode()
+    raise Invalid(f"{WHAT} no document has a `machine` section")
 
 
-def _parse(data: bytes) -> list[dict[str, Any]]:
-    try:
-        loaded = [d for d in yaml.safe_load_all(data) if d is not None]
-    except yaml.YAMLError:  # without the cause: its text would contain keys
-        raise Invalid("the bootstrap data says it is Talos but is not YAML") from None
-    if not all(isinstance(d, dict) for d in loaded):
-        raise Invalid("the bootstrap data says it is Talos but is not a YAML mapping")
-    return loaded
+def _section(parent: dict[str, Any], name: str) -> dict[str, Any]:
+    """A mapping below another one, added if it is missing or null."""
+    section = parent.get(name)
+    if section is None:
+        section = parent[name] = {}
+    if not isinstance(section, dict):
+        raise Invalid(f"{WHAT} its `{name}` is not a mapping")
+    return section

@@ -11,9 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import yaml
-
-from moxwell.errors import Invalid
+from moxwell.bootstrap import talos_documents
 
 Json = dict[str, Any]
 KUBELET_IMAGE = "ghcr.io/siderolabs/kubelet"
@@ -73,22 +71,12 @@ def patched(config: Json, patches: Iterable[str]) -> str:
     """The configuration in YAML after strategic patches: mappings are merged, others replaced."""
     documents: list[Json] = []
     for patch in patches:
-        for document in _documents(patch):
+        for document in talos_documents.parse(patch, "a strategic patch"):
             if "kind" in document:  # a document of its own, such as a HostnameConfig
                 documents.append(document)
             else:
                 config = _merged(config, document)
-    return yaml.safe_dump_all([config, *documents], sort_keys=False)
-
-
-def _documents(text: str) -> list[Json]:
-    try:
-        found = [d for d in yaml.safe_load_all(text) if d is not None]
-    except yaml.YAMLError:  # without the cause: its text may contain keys
-        raise Invalid("a strategic patch is not YAML") from None
-    if not all(isinstance(document, dict) for document in found):
-        raise Invalid("a strategic patch is not a mapping")
-    return found
+    return talos_documents.as_text([config, *documents])
 
 
 def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> Json:

@@ -8,8 +8,8 @@ import yaml
 
 from moxwell.api import registry
 from moxwell.api.field_errors import FieldError, InvalidFields
-from moxwell.config_file import line_of
 from moxwell.errors import Invalid, Missing
+from moxwell.yaml_documents import line_of
 
 Json = dict[str, Any]
 

@@ -18,13 +18,15 @@ import yaml
 from msgspec import Struct
 from msgspec import field as named
 
+from moxwell import yaml_documents
 from moxwell.clock import Clock
-from moxwell.config_file import line_of
 from moxwell.errors import Invalid, Missing
 from moxwell.kube import credentials
 from moxwell.kube.credentials import ApiCredentials, ApiIdentity, SecretText, StaticCredentials
 
 POD = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+OUTSIDE = ("exec", "tokenFile", "client-certificate", "client-key", "certificate-authority")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,9 +167,15 @@ def load(paths: Sequence[Path]) -> Kubeconfig:
     return _merged([(_read(path), path.resolve().parent) for path in present])
 
 
-def parse(text: str | bytes, home: Path = Path()) -> Kubeconfig:
-    """A kubeconfig from memory, for example from a Secret."""
-    return _merged([(_config(text, "the kubeconfig"), home)])
+def parse(text: str | bytes) -> Kubeconfig:
+    """
+    A kubeconfig from memory, for example from a Secret: all of its credentials are inline.
+
+    Whoever may write a Secret must neither run a program here nor read a file of this machine.
+    """
+    config = _config(text, "the kubeconfig")
+    _refuse_files_and_programs(config)
+    return _merged([(config, Path())])
 
 
 def in_cluster(clock: Clock, environ: Mapping[str, str], folder: Path = POD) -> ApiAccess:
@@ -207,11 +215,28 @@ def _read(path: Path) -> KubeconfigFile:
 
 def _config(text: str | bytes, what: str) -> KubeconfigFile:
     try:
-        return msgspec.convert(yaml.safe_load(text) or {}, KubeconfigFile)
+        return msgspec.convert(yaml_documents.load(text) or {}, KubeconfigFile)
     except yaml.YAMLError as error:
-        raise BadKubeconfig(f"{what} is not YAML{line_of(error)}") from None
+        raise BadKubeconfig(f"{what} is not YAML{yaml_documents.line_of(error)}") from None
     except msgspec.ValidationError as error:
         raise BadKubeconfig(f"{what} is no kubeconfig: {error}") from error
+
+
+def _refuse_files_and_programs(config: KubeconfigFile) -> None:
+    users = [(f"user {each.name!r}", _outside(each.user)) for each in config.users or ()]
+    clusters = [(f"cluster {c.name!r}", _outside(c.cluster)) for c in config.clusters or ()]
+    for where, names in (*users, *clusters):
+        if names:
+            raise BadKubeconfig(
+                f"the {where} of the kubeconfig has {names[0]}: a kubeconfig in a Secret has its "
+                "certificates, keys and tokens inline"
+            )
+
+
+def _outside(entry: KubeconfigUser | KubeconfigCluster | None) -> list[str]:
+    """The fields of an entry that run a program or read a file."""
+    given = msgspec.to_builtins(entry, str_keys=True) if entry is not None else {}
+    return sorted(name for name in OUTSIDE if given.get(name))
 
 
 def _merged(files: Sequence[tuple[KubeconfigFile, Path]]) -> Kubeconfig:

@@ -4,6 +4,7 @@ import base64
 
 import yaml
 
+from moxwell import yaml_documents
 from moxwell.pki.certificates import KeyPair
 
 
@@ -38,7 +39,7 @@ def client_key(text: str) -> bytes | None:
 
 def _user_data(text: str, field: str) -> bytes | None:
     try:
-        user = yaml.safe_load(text)["users"][0]["user"]
+        user = yaml_documents.load(text)["users"][0]["user"]
         return base64.b64decode(user[field], validate=True)
     except (yaml.YAMLError, LookupError, TypeError, ValueError):
         return None
@@ -47,7 +48,7 @@ def _user_data(text: str, field: str) -> bytes | None:
 def server(text: str) -> str:
     """The URL of the API server in a kubeconfig; empty if it has none."""
     try:
-        return str(yaml.safe_load(text)["clusters"][0]["cluster"]["server"])
+        return str(yaml_documents.load(text)["clusters"][0]["cluster"]["server"])
     except (yaml.YAMLError, LookupError, TypeError):
         return ""
 
@@ -55,7 +56,7 @@ def server(text: str) -> str:
 def authority(text: str) -> bytes | None:
     """The CA certificates of the API server in a kubeconfig, as PEM; None if it has none."""
     try:
-        cluster = yaml.safe_load(text)["clusters"][0]["cluster"]
+        cluster = yaml_documents.load(text)["clusters"][0]["cluster"]
         return base64.b64decode(cluster["certificate-authority-data"], validate=True)
     except (yaml.YAMLError, LookupError, TypeError, ValueError):
         return None
@@ -65,7 +66,7 @@ def with_server(text: str, url: str) -> str:
     """The kubeconfig with another URL of the API server; an empty text stays empty."""
     if not text:
         return ""
-    config = yaml.safe_load(text)
+    config = yaml_documents.load(text)
     for each in config["clusters"]:
         each["cluster"]["server"] = url
     return yaml.safe_dump(config, sort_keys=False)

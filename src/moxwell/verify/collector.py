@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-import yaml
-
 from moxwell.api.capi.core import Cluster, Machine
 from moxwell.api.capi.machinesets import MachineDeployment
 from moxwell.api.core.storage import PersistentVolume
@@ -23,6 +21,7 @@ from moxwell.api.ipam import GlobalInClusterIPPool, InClusterIPPool, IPAddress, 
 from moxwell.api.kinds import Object, Resource
 from moxwell.clock import Clock
 from moxwell.errors import Missing, MoxwellError
+from moxwell.kube import kubeconfig_writer
 from moxwell.kube.client import Kube
 from moxwell.pki.certificates import expires
 from moxwell.pve.regions import Regions
@@ -111,7 +110,7 @@ class ObservationCollector:
     async def _certificates(self, key: Key) -> dict[str, datetime]:
         secret = await self._kube.find(SECRETS, f"{key.name}-kubeconfig", key.namespace)
         text = base64.b64decode(((secret or {}).get("data") or {}).get("value", ""))
-        found = kubeconfig_expiries(text)
+        found = kubeconfig_expiries(text.decode(errors="replace"))
         ca = await self._kube.find(SECRETS, f"{key.name}-ca", key.namespace)
         pem = base64.b64decode(((ca or {}).get("data") or {}).get("tls.crt", ""))
         return found | ({"its CA": at} if (at := expiry(pem)) else {})
@@ -132,19 +131,13 @@ def _node(node: Json) -> ObservedTenantNode:
     )
 
 
-def kubeconfig_expiries(text: bytes) -> dict[str, datetime]:
+def kubeconfig_expiries(text: str) -> dict[str, datetime]:
     """When the certificates of a kubeconfig expire."""
-    tree = yaml.safe_load(text) or {}
     rows = {
-        "the kubeconfig's client": _data(tree, "users", "user", "client-certificate-data"),
-        "the kubeconfig's CA": _data(tree, "clusters", "cluster", "certificate-authority-data"),
+        "the kubeconfig's client": kubeconfig_writer.client_certificate(text),
+        "the kubeconfig's CA": kubeconfig_writer.authority(text),
     }
-    return {name: at for name, pem in rows.items() if (at := expiry(pem))}
-
-
-def _data(tree: Json, many: str, one: str, key: str) -> bytes:
-    rows = tree.get(many) or [{}]
-    return base64.b64decode((rows[0].get(one) or {}).get(key, ""))
+    return {name: at for name, pem in rows.items() if pem and (at := expiry(pem))}
 
 
 def expiry(pem: bytes) -> datetime | None:

@@ -9,7 +9,7 @@ import yaml
 from moxwell.clock import SystemClock
 from moxwell.kube import credentials, kubeconfig
 from moxwell.kube.credentials import ApiIdentity, SecretText, StaticCredentials
-from moxwell.kube.kubeconfig import BadKubeconfig, NoKubeconfig
+from moxwell.kube.kubeconfig import BadKubeconfig, Kubeconfig, NoKubeconfig
 
 CLOCK = SystemClock()
 
@@ -37,8 +37,14 @@ def config(user: object = None, cluster: object = None, **more: object) -> str:
     )
 
 
-async def identity(text: str, home: Path = Path()) -> ApiIdentity:
-    access = kubeconfig.parse(text, home).access(CLOCK, {})
+def in_folder(folder: Path, text: str) -> Kubeconfig:
+    file = folder / "config"
+    file.write_text(text)
+    return kubeconfig.load([file])
+
+
+async def identity(text: str, home: Path | None = None) -> ApiIdentity:
+    access = (in_folder(home, text) if home else kubeconfig.parse(text)).access(CLOCK, {})
     return await access.credentials.identity()
 
 
@@ -121,9 +127,6 @@ def test_server_name_proxy_and_insecure_are_read() -> None:
         pytest.param("clusters: 3", "no kubeconfig: Expected `array", id="another shape"),
         pytest.param(config(cluster={"server": ""}), "has no server", id="no server"),
         pytest.param(
-            config({"client-certificate": "absent"}), "cannot read absent", id="absent file"
-        ),
-        pytest.param(
             config(
                 {"client-key-data": "%", "client-certificate-data": encoded("\udcff" * 0) or "/w=="}
             ),
@@ -135,6 +138,11 @@ def test_server_name_proxy_and_insecure_are_read() -> None:
 def test_a_bad_kubeconfig_is_explained(text: str, told: str) -> None:
     with pytest.raises(BadKubeconfig, match=told):
         kubeconfig.parse(text).access(CLOCK, {})
+
+
+def test_a_missing_file_is_explained(tmp_path: Path) -> None:
+    with pytest.raises(BadKubeconfig, match=r"cannot read .*/absent"):
+        in_folder(tmp_path, config({"client-certificate": "absent"})).access(CLOCK, {})
 
 
 def test_nulls_are_empty() -> None:
@@ -191,5 +199,5 @@ def test_an_exec_plugin_gets_its_arguments_and_environment(tmp_path: Path) -> No
         "installHint": "get it",
         "provideClusterInfo": True,
     }
-    found = kubeconfig.parse(config({"exec": plugin}), tmp_path).access(CLOCK, {"PATH": "/p"})
+    found = in_folder(tmp_path, config({"exec": plugin})).access(CLOCK, {"PATH": "/p"})
     assert isinstance(found.credentials, credentials.ExecCredentials)

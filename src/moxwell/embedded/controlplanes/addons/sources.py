@@ -15,7 +15,6 @@ import aiohttp
 import yaml
 
 from moxwell.atomic_file import write_private
-from moxwell.config_file import line_of
 from moxwell.embedded.clusterapi.tenantcontrolplane.plan import HostedControlPlaneSpec
 from moxwell.embedded.controlplanes.addons import charts
 from moxwell.embedded.controlplanes.addons.built_in import (
@@ -26,6 +25,7 @@ from moxwell.embedded.controlplanes.addons.built_in import (
 from moxwell.embedded.controlplanes.addons.objects import Json
 from moxwell.embedded.controlplanes.binaries.download import TIMEOUT, get_file
 from moxwell.errors import Invalid
+from moxwell.yaml_documents import line_of
 
 HELM = "helm"
 
