@@ -4,6 +4,9 @@ Clients of tenant clusters, from the kubeconfig Secrets of Cluster API.
 The Secret is named ``<cluster>-kubeconfig`` and has the key ``value``. A client is kept while the
 Secret does not change, which is checked at most once a second. A cluster without the Secret has no
 client.
+
+Whoever may write the Secret chooses the URL, and reads the errors of a client in conditions. So of
+an error response only a Status is kept: a page of another server would show what only we can reach.
 """
 
 import base64
@@ -11,8 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+
 from moxwell.api.kinds import Resource
-from moxwell.api.requests import Handler
+from moxwell.api.requests import Handler, Request, Response
 from moxwell.clock import Clock
 from moxwell.errors import Missing
 from moxwell.kube import kubeconfig
@@ -31,6 +36,30 @@ class _TenantClient:
     checked: float
     kube: Kube
     handler: Handler
+
+
+class _ErrorBody(msgspec.Struct, frozen=True):
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _StatusErrors:
+    """A handler whose error responses have a Status as body, or none."""
+
+    handler: Handler
+
+    async def handle(self, request: Request) -> Response:
+        response = await self.handler.handle(request)
+        if response.status < 400 or _is_status(response.body):
+            return response
+        return replace(response, body=b"")
+
+
+def _is_status(body: bytes) -> bool:
+    try:
+        return msgspec.json.decode(body, type=_ErrorBody).kind == "Status"
+    except msgspec.MsgspecError:
+        return False
 
 
 class TenantClients:
@@ -53,7 +82,7 @@ class TenantClients:
         if known is None or known.version != version:
             await self.forget(cluster)
             handler = self._connect(self._access(secret))
-            known = _TenantClient(version, now, Kube(handler), handler)
+            known = _TenantClient(version, now, Kube(_StatusErrors(handler)), handler)
         self._clients[cluster] = known = replace(known, checked=now)
         return known.kube
 

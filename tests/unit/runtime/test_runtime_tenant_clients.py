@@ -4,8 +4,12 @@ import asyncio
 import base64
 from typing import Any
 
+import pytest
+
+from moxwell.api.requests import Request, Response
+from moxwell.kube.errors import ApiServerAnswer
 from moxwell.runtime.key import Key
-from moxwell.runtime.tenant_clients import FRESH_SECONDS, TenantClients
+from moxwell.runtime.tenant_clients import FRESH_SECONDS, SECRETS, TenantClients
 from moxwell.testing.loop import LoopClock, run_virtual
 
 CLUSTER = Key("team", "a")
@@ -67,5 +71,37 @@ def test_a_client_is_kept_until_its_secret_changes_or_goes() -> None:
         await asyncio.sleep(FRESH_SECONDS)
         assert await clients.find(CLUSTER) is None
         assert opened == []
+
+    run_virtual(story())
+
+
+class Page:
+    """Answers every request with the same error."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    async def handle(self, request: Request) -> Response:
+        return Response(status=500, body=self._body)
+
+
+@pytest.mark.parametrize(
+    ("body", "shown"),
+    [
+        pytest.param(b'{"kind": "Status", "message": "etcd is away"}', True, id="a Status"),
+        pytest.param(b"password of the database: etcd is away", False, id="a page"),
+        pytest.param(b'{"message": "etcd is away"}', False, id="other JSON"),
+        pytest.param(b'["etcd is away"]', False, id="a list"),
+        pytest.param(b"\xff etcd is away", False, id="no text"),
+    ],
+)
+def test_errors_of_a_server_that_a_user_chose_show_a_status_only(body: bytes, shown: bool) -> None:
+    async def story() -> None:
+        reader: Any = SecretReader()
+        connect: Any = lambda access: Page(body)  # noqa: E731
+        client = await TenantClients(reader, connect, LoopClock()).get(CLUSTER)
+        with pytest.raises(ApiServerAnswer) as caught:
+            await client.get(SECRETS, "a", "team")
+        assert ("etcd is away" in str(caught.value)) is shown
 
     run_virtual(story())
