@@ -19,10 +19,10 @@ class YamlLimitExceeded(yaml.YAMLError):
     """The text exceeds a limit of depth or size, or a scalar cannot be a value of Python."""
 
 
-def load_all(text: str | bytes) -> list[Any]:
-    """The documents of a text; raises yaml.YAMLError."""
+def load_all(text: str | bytes, most: int = MAX_VALUES) -> list[Any]:
+    """The documents of a text, ``most`` values at most; raises yaml.YAMLError."""
     try:
-        _check(text)
+        _check(text, most)
         return list(yaml.load_all(text, yaml.CSafeLoader))
     except ValueError:  # of a date, a number or a character; its text may be a secret
         raise YamlLimitExceeded("a value that cannot exist") from None
@@ -44,7 +44,7 @@ def line_of(error: yaml.YAMLError) -> str:
     return f" in line {mark.line + 1}" if mark else ""
 
 
-def _check(text: str | bytes) -> None:
+def _check(text: str | bytes, most: int) -> None:
     """Count values and levels; an alias counts as often as its anchor has values."""
     anchors: dict[str, int] = {}
     levels: list[tuple[str | None, int]] = []  # the anchors of open collections, values before
@@ -65,7 +65,7 @@ def _check(text: str | bytes) -> None:
                 levels.append((event.anchor, values - 1))
             elif event.anchor:
                 anchors[event.anchor] = 1
-        if values > MAX_VALUES:
-            raise YamlLimitExceeded(f"more than {MAX_VALUES} values")
+        if values > most:
+            raise YamlLimitExceeded(f"more than {most} values")
         if len(levels) > MAX_DEPTH:
             raise YamlLimitExceeded(f"more than {MAX_DEPTH} levels")

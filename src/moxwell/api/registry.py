@@ -4,7 +4,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from moxwell.api import cozystack, crd, gateway, ipam, kamaji, reference, upstream_fields
-from moxwell.api.capi import bootstrap, controlplane, convert, core, machinesets, talos, v1beta1
+from moxwell.api.capi import (
+    addons,
+    bootstrap,
+    controlplane,
+    convert,
+    core,
+    machinesets,
+    talos,
+    v1beta1,
+)
 from moxwell.api.conversion import KindConversion
 from moxwell.api.core import events, nodes, pods, resources, storage
 from moxwell.api.crd import ConversionWebhook
@@ -28,6 +37,7 @@ UPSTREAM: tuple[type[Object], ...] = (
     *bootstrap.KINDS,
     *talos.KINDS,
     *controlplane.KINDS,
+    *addons.KINDS,
     *ipam.KINDS,
     *kamaji.KINDS,
     *gateway.KINDS,

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from moxwell.api.kinds import Resource
 from moxwell.errors import Unreachable
 from moxwell.kube.client import Kube
+from moxwell.kube.errors import AlreadyExists
 
 Json = dict[str, Any]
 FIRST = {"Namespace": 0, "CustomResourceDefinition": 1}
@@ -35,8 +36,14 @@ class KindNotInstalled(Unreachable):
     reason = "KindNotInstalled"
 
 
-async def apply_all(kube: Kube, objects: Iterable[Json], manager: str) -> None:
-    """Apply namespaces and CRDs first, the others in their order; repeating it is harmless."""
+async def apply_all(
+    kube: Kube, objects: Iterable[Json], manager: str, *, keep_existing: bool = False
+) -> None:
+    """
+    Apply namespaces and CRDs first, the others in their order; repeating it is harmless.
+
+    With ``keep_existing`` objects are created, and one that exists stays as it is.
+    """
     served = await _served(kube)
     for obj in sorted(objects, key=lambda o: FIRST.get(o["kind"], 2)):
         key = obj["apiVersion"], obj["kind"]
@@ -44,7 +51,18 @@ async def apply_all(kube: Kube, objects: Iterable[Json], manager: str) -> None:
             served = await _served(kube)  # a CRD before may have added it
         if key not in served:
             raise KindNotInstalled(f"{obj['kind']} of {obj['apiVersion']} is not served yet")
-        await kube.apply(_placed(obj, served[key]), served[key], manager=manager, force=True)
+        placed = _placed(obj, served[key])
+        if keep_existing:
+            await _create(kube, placed, served[key])
+        else:
+            await kube.apply(placed, served[key], manager=manager, force=True)
+
+
+async def _create(kube: Kube, obj: Json, resource: Resource) -> None:
+    try:
+        await kube.create(obj, resource)
+    except AlreadyExists:
+        return
 
 
 async def apply_listed(

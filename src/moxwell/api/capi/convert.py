@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from moxwell.api.capi import shared
+from moxwell.api.capi.addons import ADDONS
 from moxwell.api.conversion import KindConversion, Spoke
 from moxwell.api.conversion_tables import (
     ConversionTable,
@@ -219,8 +220,15 @@ def _family(group: str, kind: str, rows: Sequence[FieldMove]) -> KindConversion:
     return KindConversion(group=group, kind=kind, hub=HUB, spokes=(spoke,))
 
 
+ADDON_TABLES: dict[str, Sequence[FieldMove]] = {
+    "ClusterResourceSet": CONDITION_MOVES,
+    "ClusterResourceSetBinding": (),
+}
+
+
 CONVERSIONS: tuple[KindConversion, ...] = (
     *(_family(shared.GROUP, kind, rows) for kind, rows in CORE_TABLES.items()),
     *(_family(shared.BOOTSTRAP, kind, rows) for kind, rows in KUBEADM_TABLES.items()),
     *(_family(shared.CONTROL_PLANE, kind, rows) for kind, rows in CONTROL_PLANE_TABLES.items()),
+    *(_family(ADDONS, kind, rows) for kind, rows in ADDON_TABLES.items()),
 )

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from moxwell.api.capi.addons import ClusterResourceSet
 from moxwell.api.capi.bootstrap import KubeadmConfig
 from moxwell.api.capi.core import Machine
 from moxwell.api.capi.machinesets import MachineHealthCheck
@@ -11,6 +12,10 @@ from moxwell.api.ipam import GlobalInClusterIPPool, InClusterIPPool, IPAddress
 from moxwell.api.kinds import Resource
 from moxwell.clock import Clock
 from moxwell.embedded.clusterapi.cluster.controller import ClusterController
+from moxwell.embedded.clusterapi.clusterresourceset.controller import (
+    ClusterResourceSetController,
+)
+from moxwell.embedded.clusterapi.clusterresourceset.plan import RESOURCES_APPLIED
 from moxwell.embedded.clusterapi.ipam.controller import IPAddressClaimController, IPPoolController
 from moxwell.embedded.clusterapi.kubeadm.controller import KubeadmConfigController
 from moxwell.embedded.clusterapi.kubeadmcontrolplane.controller import (
@@ -37,6 +42,7 @@ PAUSABLE = {"cluster", "machine", "machineset", "machinedeployment", "kubeadmcon
     "talosconfig",
     "kubeadmcontrolplane",
     "ipaddressclaim",
+    "clusterresourceset",
 }
 
 
@@ -65,18 +71,23 @@ def controllers(
         "kubeadmconfig": KubeadmConfigController(kube, tenants, clock),
         "talosconfig": TalosConfigController(kube, tenants, clock),
         "kubeadmcontrolplane": KubeadmControlPlaneController(kube, resolver, clock),
+        "clusterresourceset": ClusterResourceSetController(
+            kube, tenants, clock, caches.of(ClusterResourceSet)
+        ),
         "ipaddressclaim": IPAddressClaimController(kube, clock, caches),
         "inclusterippool": IPPoolController(InClusterIPPool, addresses),
         "globalinclusterippool": IPPoolController(GlobalInClusterIPPool, addresses),
     }
-    return tuple(
-        Controller(
-            name=f"embedded.{name}",
-            reconciler=reconciler,
-            pausable=name in PAUSABLE,
-            per_shard=1 if name == "ipaddressclaim" else None,
-            defers_status=may_wait if name == "machine" else None,
-            urgent_status=URGENT_STATUS,
-        )
-        for name, reconciler in reconcilers.items()
+    return tuple(_controller(name, reconciler) for name, reconciler in reconcilers.items())
+
+
+def _controller(name: str, reconciler: Any) -> Controller:
+    return Controller(
+        name=f"embedded.{name}",
+        reconciler=reconciler,
+        pausable=name in PAUSABLE,
+        condition=RESOURCES_APPLIED if name == "clusterresourceset" else None,
+        per_shard=1 if name == "ipaddressclaim" else None,
+        defers_status=may_wait if name == "machine" else None,
+        urgent_status=URGENT_STATUS,
     )

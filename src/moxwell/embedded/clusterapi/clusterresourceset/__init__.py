@@ -1,0 +1,1 @@
+"""ClusterResourceSets of Cluster API: manifests that are applied to clusters."""
