@@ -1,5 +1,5 @@
 """
-Every way Moxwell can fail, on one page.
+The base classes of all errors: the class tells the caller what to do next.
 
 ::
 

@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def one_pass(files: HostFiles, host: Host, *, others: bool = False) -> list[str]:
-    """Bring the host to the state that its guests ask for."""
+    """Bring the host to the state that its guests are configured for."""
     guests = find_guests(files, others=others)
     cpus = topology.read_cpus(files)
     governors = frozenset(cpu for cpu in cpus.online if files.read(governor_file(cpu)))

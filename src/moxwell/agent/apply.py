@@ -1,4 +1,4 @@
-"""Applies a plan to the host, and undoes what no plan asks for any more."""
+"""Applies a plan to the host, and undoes earlier changes that the plan no longer contains."""
 
 import json
 import os
@@ -14,7 +14,7 @@ SetAffinity = Callable[[int, Iterable[int]], None]
 
 
 class Host:
-    """Sets affinities and files; remembers what stood there before in ``record``."""
+    """Sets affinities and files; ``record`` keeps the previous values."""
 
     def __init__(
         self,

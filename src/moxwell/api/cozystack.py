@@ -1,7 +1,7 @@
 """
 Kubernetes and Tenant of ``apps.cozystack.io``: tenant clusters and tenants.
 
-Node groups are value as a list of named groups with ``replicas`` (the short form) or as
+Node groups are a list of named groups with ``replicas`` (the short form) or as
 CozyStack's map from name to group with ``minReplicas`` and ``maxReplicas``. A structural schema
 cannot state "list or map", so the CRD leaves the field open and ``groups`` decodes either; an
 invalid value is an error message for users.

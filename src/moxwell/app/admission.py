@@ -39,7 +39,7 @@ class ClaimDenied(Denied):
 
 @dataclass(frozen=True, slots=True)
 class Validators:
-    """What knows the regions and the quotas."""
+    """The validators that need the regions and the quotas."""
 
     regions: KnownRegions
     clusters: ClusterValidator | None = None

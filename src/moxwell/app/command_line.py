@@ -1,4 +1,4 @@
-"""How commands of an instance are called, for those that the dashboard shows."""
+"""Builds the command lines that the dashboard shows: program, words and ``--name`` of the instance."""
 
 import shutil
 import sys

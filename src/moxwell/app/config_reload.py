@@ -35,7 +35,7 @@ class ReloadRecord(msgspec.Struct, frozen=True):
     restart: tuple[str, ...] = ()  # changed sections that are read at the start only
 
     def lines(self) -> Iterable[str]:
-        """What the user should know; nothing if all is applied."""
+        """Messages for the user; empty if everything is applied."""
         if self.problem:
             yield f"the changed configuration is not used: {self.problem}"
         if self.restart:

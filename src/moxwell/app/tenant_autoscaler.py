@@ -95,7 +95,7 @@ class TenantAutoscaler:
             del self._running[cluster]
 
     def insight(self, cluster: Key) -> DisruptionInsight:
-        """What the autoscaler of a cluster knows about its nodes."""
+        """The last findings of a cluster's autoscaler about its nodes."""
         found = self._running.get(cluster)
         return found.disruption.insight if found is not None else DisruptionInsight()
 
@@ -121,7 +121,7 @@ class TenantAutoscaler:
         return defaults_in((found or {}).get("metadata") or {}, self._defaults())
 
     async def _install(self, kube: Kube, cluster: Key) -> None:
-        """Install the CRDs, then the default node pool once the cluster asks for it."""
+        """Install the CRDs, then the default node pool if the cluster requests it."""
         for crd in registry.make_karpenter_crds():
             await kube.apply(crd, CRDS, force=True)
         while not await self._has_default_pool(kube, cluster):

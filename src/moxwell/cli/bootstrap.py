@@ -1,4 +1,4 @@
-"""``moxwell bootstrap``: a management cluster of VMs from nothing, and its removal."""
+"""``moxwell bootstrap``: creates a management cluster of VMs in Proxmox, or removes it."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""``moxwell cluster versions`` and ``cluster sizes``: what a cluster can be created with."""
+"""``moxwell cluster versions`` and ``cluster sizes``: list what a new cluster can use."""
 
 from typing import Any
 

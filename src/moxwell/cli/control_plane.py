@@ -1,4 +1,4 @@
-"""``moxwell control-plane``: the programs that control planes of tenants are run from."""
+"""``moxwell control-plane``: manages the programs and the etcd of tenants' control planes."""
 
 import asyncio
 import os

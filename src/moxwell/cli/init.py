@@ -70,7 +70,7 @@ def init(flags: InitFlags) -> None:
 
 
 def _connect(flags: InitFlags, request: "AccessRequest", url: str, region: str) -> None:
-    """Connect one Proxmox cluster; the password of its administrator is kept nowhere."""
+    """Connect one Proxmox cluster; the password of its administrator is not stored."""
     from moxwell.clock import SystemClock
     from moxwell.onboarding import certificate
     from moxwell.onboarding.connect import AdminLogin, connect

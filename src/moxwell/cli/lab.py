@@ -1,4 +1,4 @@
-"""``moxwell lab``: loses regions and hosts of the simulated Proxmox clusters, and returns them."""
+"""``moxwell lab``: disconnects regions and hosts of the simulated Proxmox, and restores them."""
 
 import asyncio
 import ssl

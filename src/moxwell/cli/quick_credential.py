@@ -1,5 +1,5 @@
 """
-Answers kubectl's exec plugin without what the command line and the client of Kubernetes import.
+Answers kubectl's exec plugin without importing the command line or the Kubernetes client.
 
 kubectl runs ``moxwell cluster credential`` before its requests, so its start time is that of every
 call. Only the command line that ``cluster_kubeconfig.command`` writes is answered here, and only

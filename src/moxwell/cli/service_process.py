@@ -1,5 +1,5 @@
 """
-The processes of ``moxwell operator``, ``csi`` and ``cni``, without what only a command line needs.
+Runs ``moxwell operator``, ``csi`` and ``cni`` in a process without the modules of the command line.
 
 A command that has parsed its flags replaces itself with such a process, which gets the options as
 JSON in an argument. The parser of flags, and rich, which structlog loads for tracebacks on a

@@ -28,6 +28,6 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 def requested(what: str) -> None:
-    """Confirm a request that nobody waits for."""
+    """Confirm a request whose result the command does not wait for."""
     said = f"{what} is requested: follow it with `moxwell status`"
     typer.echo(program.current().localize(said))

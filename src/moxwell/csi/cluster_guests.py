@@ -27,7 +27,7 @@ class ClusterGuests:
         self._tag = CLUSTER_TAG_PREFIX + cluster_key(f"{namespace}/{cluster}")
 
     async def refuse_foreign(self, region: Region, vmid: int) -> None:
-        """Raise Foreign for a guest of another namespace, or of nobody."""
+        """Raise Foreign for a guest of another namespace, or without an owner."""
         guest = region.inventory.find(vmid)
         if guest is None or self._tag in guest.tags:
             return  # the caller reports a guest that does not exist

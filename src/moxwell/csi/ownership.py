@@ -45,7 +45,7 @@ log = structlog.get_logger(__name__)
 
 
 class ForeignVolume(Denied):
-    """The volume belongs to another owner, or to nobody; it is not touched."""
+    """The volume belongs to another owner, or to none; it is not changed."""
 
     reason = "ForeignVolume"
 

@@ -1,5 +1,5 @@
 """
-Instead of a Kubernetes, for lab and standalone mode.
+Replacements of Kubernetes, Cluster API and Kamaji for lab and standalone mode.
 
 ``apiserver`` serves the Kubernetes API from SQLite, ``clusterapi``, ``controllermanager`` and
 ``scheduler`` do the part of Cluster API, Kamaji, kube-controller-manager and kube-scheduler that

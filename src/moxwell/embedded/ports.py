@@ -14,7 +14,7 @@ PORT_RANGE = (20_000, 32_000)  # below the range the kernel uses for outgoing co
 
 
 class PortTaken(Busy):
-    """Another program listens on a port that clients of ours know."""
+    """Another program listens on a port that our clients use."""
 
     reason = "PortTaken"
 

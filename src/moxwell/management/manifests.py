@@ -83,7 +83,7 @@ async def next_stage(
 
 
 def is_available(deployment: Json | None) -> bool:
-    """Whether a Deployment has at least one available pod, or wants none."""
+    """Whether a Deployment has at least one available pod, or zero replicas."""
     if deployment is None:
         return False
     wanted = (deployment.get("spec") or {}).get("replicas", 1)

@@ -1,4 +1,4 @@
-"""The objects of the management cluster in the temporary API, and what they are made of. Pure."""
+"""The objects in the temporary API from which the management cluster is made. Pure."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What bootstrap knows of the temporary API and of the management cluster, and how it reads it."""
+"""Observes the temporary API and the management cluster of a bootstrap."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field

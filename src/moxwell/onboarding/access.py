@@ -61,7 +61,7 @@ async def make_access(
 async def renew_token(
     transport: Transport, effects: Effects, request: AccessRequest
 ) -> SecretValue:
-    """Replace the token by a new one of the same name; Proxmox tells a secret only once."""
+    """Replace the token by a new one of the same name; Proxmox returns a secret only once."""
     pve = PveWriter(transport, effects, _owned(request))
     with contextlib.suppress(Missing):
         await pve.access.delete_token(request.user, request.token)

@@ -26,7 +26,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class AdminLogin:
-    """The login of an administrator; it is used once and kept nowhere."""
+    """The login of an administrator; it is used once and not stored."""
 
     region: str
     url: str

@@ -15,7 +15,7 @@ PREFIX = "system:node:"
 
 
 def is_undecided(request: Json) -> bool:
-    """Whether a request is for the kubelet signer and nobody decided on it."""
+    """Whether a request is for the kubelet signer and has no decision."""
     conditions = (request.get("status") or {}).get("conditions") or ()
     decided = any(condition["type"] in DECISIONS for condition in conditions)
     return request["spec"]["signerName"] == KUBELET_SIGNER and not decided

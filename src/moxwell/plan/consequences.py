@@ -1,4 +1,4 @@
-"""What follows from one document beyond itself, as values. Pure."""
+"""Changes that one document of a plan causes in other objects, as values. Pure."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -85,7 +85,7 @@ def acting(controller: str, key: str) -> Iterator[None]:
 
 
 def actor() -> tuple[str, str]:
-    """Return the current controller and object key, empty where nobody bound them."""
+    """Return the current controller and object key, empty if they are not bound."""
     bound = structlog.contextvars.get_contextvars()
     return str(bound.get("controller", "")), str(bound.get("key", ""))
 

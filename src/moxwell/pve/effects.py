@@ -1,5 +1,5 @@
 """
-The seam that every write to Proxmox passes: ownership, dry run, audit record, count.
+Checks, audits and counts every write to Proxmox, and refuses it in a dry run.
 
 ``WriteCaller`` hands each POST, PUT and DELETE to ``Effects.send`` before it reaches the transport.
 A write whose target is not covered by its ``Owned`` is refused with ``Foreign``; in dry-run mode

@@ -224,7 +224,7 @@ class TaskAborted(PveError, Retryable):
 
 
 class UnknownPveError(PveError, Retryable):
-    """Proxmox failed in a way that the table does not know."""
+    """Proxmox failed with an error that is not in the table."""
 
     reason = "ProxmoxError"
 

@@ -1,4 +1,4 @@
-"""What a machine will use of its host and the inventory does not count yet. Pure."""
+"""Resources that a machine will use on its host and that the inventory does not count yet. Pure."""
 
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.infra.warm_guests import is_warm

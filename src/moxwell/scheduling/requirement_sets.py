@@ -1,8 +1,7 @@
 """
 Sets of label requirements, at most one per label, and their interned algebra.
 
-A :class:`RequirementAlgebra` gives equal sets the same object and remembers how two sets meet, so
-that the solver compares sets by a number. It is created per solver and holds only memo tables: the
+A :class:`RequirementAlgebra` gives equal sets the same object and caches intersections, so that the solver compares sets by a number. It is created per solver and holds only memo tables: the
 result of every method depends on the arguments alone.
 """
 
@@ -46,7 +45,7 @@ class RequirementMismatch:
 
 
 class RequirementAlgebra:
-    """Interns requirement sets and remembers their intersections."""
+    """Interns requirement sets and caches their intersections."""
 
     def __init__(self, well_known: frozenset[str]) -> None:
         self.well_known = well_known

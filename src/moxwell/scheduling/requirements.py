@@ -1,5 +1,5 @@
 """
-The requirements algebra of Karpenter: which values a label may have, and how two sets meet. Pure.
+The requirements algebra of Karpenter: the values that a label may have, and intersections. Pure.
 
 A requirement is a set of label values: the listed ones (In, DoesNotExist is the empty list), or all
 but the listed ones (NotIn, Exists), the latter optionally within integer bounds. Gt and Lt are kept

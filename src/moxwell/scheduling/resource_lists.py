@@ -23,7 +23,7 @@ ResourceList = Mapping[str, int]
 
 
 def requested(amounts: Mapping[str, str | int | float] | None) -> dict[str, int]:
-    """Amounts that something asks for, rounded up to thousandths."""
+    """Requested amounts, rounded up to thousandths."""
     return {name: Quantity.parse(text).milli for name, text in (amounts or {}).items()}
 
 

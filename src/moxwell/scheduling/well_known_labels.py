@@ -52,7 +52,7 @@ def normalized(key: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LabelRules:
-    """The labels that a provider knows."""
+    """The well-known labels of a provider."""
 
     well_known: frozenset[str] = KARPENTER_LABELS
     reservation: str = ""

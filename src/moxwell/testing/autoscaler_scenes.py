@@ -1,5 +1,5 @@
 """
-Scenes of the autoscaler over Proxmox: pods become guests, and every reason lets nodes end.
+Scenes of the autoscaler over Proxmox: nodes are created for pods and removed for every reason.
 
 A :class:`ScaledEnvironment` is a Kubernetes API with Cluster API, simulated regions, guests that
 join, and a running autoscaler. An upstream control plane on real time and the embedded one on

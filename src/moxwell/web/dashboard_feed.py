@@ -232,7 +232,7 @@ class DashboardFeed:
         return self.node_pools(Key(app.namespace, app.name))
 
     def node_pools(self, key: Key) -> tuple[model.NodePoolView, ...]:
-        """The node pools of a cluster, with why each node exists and what lets it go."""
+        """The node pools of a cluster, with why each node exists and when it is removed."""
         caches, pods = self._tenant_caches(key), self._pods(key)
         return dashboard_node_pools.node_pools_of(key, caches, self._insights(key), pods)
 

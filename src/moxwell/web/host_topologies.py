@@ -1,8 +1,8 @@
 """
 The NUMA nodes of hosts, from what their host agents publish in the notes of the hosts.
 
-Notes are read every ten minutes. Without a host agent nothing is known of the NUMA nodes of a host,
-and nothing is guessed.
+Notes are read every ten minutes. Without a host agent the NUMA nodes of a host are not
+known, and none are guessed.
 """
 
 import structlog

@@ -192,7 +192,7 @@ class VolumeView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolNodeView:
-    """A node of a node pool: why it was made, why it stays, and what lets it go."""
+    """A node of a node pool: why it was made, why it stays, and when it is removed."""
 
     name: str  # of the NodeClaim
     node: str = ""

@@ -1,4 +1,4 @@
-"""What would let a node of a node pool go, in sentences. Pure."""
+"""When a node of a node pool will be removed, in sentences. Pure."""
 
 from collections.abc import Iterator
 

@@ -23,7 +23,7 @@ def node_explanation(feed: DashboardFeed) -> Action:
 
 
 def explained(pools: Iterable[NodePoolView], called: str) -> dict[str, Any]:
-    """Why a node exists, what would let it go, and what would be saved."""
+    """Why a node exists, when it is removed, and what that would save."""
     known, given = [], tuple(pools)
     if not given:
         raise Missing("the cluster has no node pool, or does not run")

@@ -10,7 +10,7 @@ Record = dict[str, Any]
 
 
 def volume_records(overview: InfrastructureOverview) -> Iterable[tuple[str, Record]]:
-    """A record for each volume; one on a storage that does not answer says so."""
+    """A record for each volume, with a note if its storage does not answer."""
     lost = overview.lost_regions
     for volume in overview.volumes:
         region = volume.storage.partition("/")[0]

@@ -121,7 +121,7 @@ class AppliedDisk(Value, frozen=True, kw_only=True):
 
 class LastApplied(Value, frozen=True, kw_only=True):
     """
-    What Moxwell set on the guest because the spec said so.
+    Settings of the spec that Moxwell has applied to the guest.
 
     Settings that are removed from the spec are removed from the guest only if they are listed here.
     """

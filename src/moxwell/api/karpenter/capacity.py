@@ -151,7 +151,7 @@ class CapacityBufferStatus(Value, frozen=True, kw_only=True):
     ),
 )
 class CapacityBuffer(Object, frozen=True, kw_only=True):
-    """Capacity that Karpenter keeps free for pods to come."""
+    """Capacity that Karpenter keeps free for future pods."""
 
     spec: CapacityBufferSpec
     status: CapacityBufferStatus = field(default_factory=CapacityBufferStatus)

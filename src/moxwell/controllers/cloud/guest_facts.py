@@ -19,7 +19,7 @@ Shape = tuple[str, float, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuestFacts:
-    """What only the configuration of a guest tells."""
+    """Facts that only the configuration of a guest contains."""
 
     name: str
     uuid: str

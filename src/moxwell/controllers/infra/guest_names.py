@@ -1,4 +1,4 @@
-"""Names that a ProxmoxMachine's guest bears in Proxmox: owner mark, bootstrap ISO, providerID."""
+"""Names of a ProxmoxMachine's guest in Proxmox: owner mark, bootstrap ISO, providerID."""
 
 import re
 

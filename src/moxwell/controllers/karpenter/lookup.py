@@ -37,7 +37,7 @@ class ClaimLookup:
         self._pods: Cache[Pod] = caches.of(Pod, {NODE_NAME: by_field("spec.nodeName")})
 
     def nodes_of(self, provider_id: str) -> tuple[Node, ...]:
-        """The nodes with a provider ID; more than one is a mistake of somebody."""
+        """The nodes with a provider ID; more than one is a mistake."""
         return self.nodes.by(PROVIDER_ID, provider_id) if provider_id else ()
 
     def claim_of(self, node: Node) -> NodeClaim | None:

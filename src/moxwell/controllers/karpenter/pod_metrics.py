@@ -108,7 +108,7 @@ def waiting_since(pod: Json, times: PodDecisionTimes) -> Iterator[tuple[str, dat
 
 
 class PodDurations:
-    """How long pods take until they are bound and ready, and where the time goes."""
+    """How long pods take until they are bound and ready, by stage."""
 
     def __init__(
         self, cluster: ScaledCluster, registry: CollectorRegistry, times: PodDecisionTimes

@@ -94,7 +94,7 @@ def add_autoscaler(
     decisions: DecisionRunner | None = None,
     quota: QuotaReader | None = None,
 ) -> Autoscaler:
-    """Add provisioning, node pools, the life of node claims and disruption to a runtime."""
+    """Add provisioning, node pools, node claims and disruption to a runtime."""
     given, where = settings or AutoscalerSettings(), decisions or ThreadDecisions()
     manager, caches = runtime.manager, runtime.manager.caches
     for kind in KINDS:

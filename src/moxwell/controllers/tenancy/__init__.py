@@ -1,1 +1,1 @@
-"""Tenants and their clusters: one object a person writes, and everything it stands for."""
+"""Controllers of ``Tenant`` and ``Kubernetes``: they create what such an object describes."""

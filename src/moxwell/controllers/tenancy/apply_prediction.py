@@ -158,7 +158,7 @@ def _is_kept(item: Any, mine: FieldSet, others: FieldSet) -> bool:
 
 
 def _identity(fields: FieldSet) -> Callable[[Any], str] | None:
-    """What tells items of a list apart; None: the list is atomic."""
+    """The keys that identify items of a list; None if the list is atomic."""
     for key in fields:
         if key.startswith("k:"):
             names = sorted(json.loads(key[2:]))

@@ -1,5 +1,5 @@
 """
-Priority and fairness: how many requests of whom are served at a time.
+API priority and fairness: limits the requests that are served at a time, by level and flow.
 
 A request belongs to a priority level and, within it, to a flow (a user, a namespace of service
 accounts, or an address). A level has seats of its own, a flow can take only a part of them, and

@@ -1,4 +1,4 @@
-"""Machines as several Cluster API controllers look at them: by cluster, by owner, by readiness."""
+"""Selects Machines by cluster, owner and readiness, for several Cluster API controllers."""
 
 from typing import Any
 

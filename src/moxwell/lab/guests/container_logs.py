@@ -86,7 +86,7 @@ def log_lines(pod: Json, container: str, now: datetime) -> Iterator[ContainerLog
 def selected(
     pod: Json, container: str, options: LogOptions, now: datetime
 ) -> list[ContainerLogLine]:
-    """The lines that a request asks for; raises Invalid if the container has no log."""
+    """The lines that a request selects; raises Invalid if the container has no log."""
     if problem := log_problem(pod, container, previous=options.previous):
         raise Invalid(problem)
     lines = list(log_lines(pod, container, now))

@@ -1,5 +1,5 @@
 """
-Ceph on nodes that do not have it: every method ends with the missing program, as on a real node.
+Ceph on nodes without it: every method fails because a program is missing, as on a real node.
 
 Storages of type ``rbd`` and ``cephfs`` of a world are external clusters.
 """

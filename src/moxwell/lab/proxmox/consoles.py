@@ -1,5 +1,5 @@
 """
-VNC and terminal consoles of guests and nodes: tickets and ports, but nobody listens there.
+VNC and terminal consoles of guests and nodes: tickets, and ports on which nothing listens.
 
 A console's task waits ten seconds for its client, which never connects, and then fails as for a
 client that does not come.

@@ -104,7 +104,7 @@ class GuestStep(Step, frozen=True):
 
 
 def same_region(pve: PveReader, region: str) -> None:
-    """Raise ``Bug`` if a step meets the client of another region."""
+    """Raise ``Bug`` if the client is of another region than the step."""
     if pve.region != region:
         raise Bug(f"a step for region {region} met the client of region {pve.region}")
 

@@ -1,8 +1,8 @@
 """
 Which nodes are deleted or replaced, and by what. Pure: no I/O, no clock.
 
-The decisions are those of Karpenter's disruption controller. In flows a
-:class:`~moxwell.scheduling.disruption.cluster_state.DisruptionSnapshot`; out flows a
+The decisions are those of Karpenter's disruption controller. The input is a
+:class:`~moxwell.scheduling.disruption.cluster_state.DisruptionSnapshot`, the result a
 :class:`~moxwell.scheduling.disruption.commands.DisruptionCommand`.
 
 | module | content |

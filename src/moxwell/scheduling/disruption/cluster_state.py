@@ -42,7 +42,7 @@ class DisruptionPool:
 @dataclass(frozen=True, slots=True)
 class DisruptionNode:
     """
-    A node with what disruption needs to know about it; times are seconds of the snapshot's clock.
+    A node as input of disruption; times are seconds of the snapshot's clock.
 
     ``nominated``: a pending pod is expected on it. ``in_progress``: a command already disrupts it.
     ``instance_terminating``: the machine is already being deleted. ``has_buffer``: headroom of a

@@ -1,4 +1,4 @@
-"""Writes a placement as fields of a ProxmoxMachine."""
+"""Converts a placement to fields of a ProxmoxMachine."""
 
 from moxwell.api.infra.cpu_placement import CpuPinning, NumaNodeSpec
 from moxwell.scheduling.numa.cpusets import format_cpus

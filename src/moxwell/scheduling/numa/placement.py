@@ -20,7 +20,7 @@ MAX_SEARCH = 8  # nodes of which all combinations are tried
 
 @dataclass(frozen=True, slots=True)
 class GuestShape:
-    """What a guest asks for; ``huge_page_mib`` is 0, 2 or 1024."""
+    """The CPUs and memory that a guest requires; ``huge_page_mib`` is 0, 2 or 1024."""
 
     vcpus: int
     memory_mib: int

@@ -106,7 +106,7 @@ def guess(*, sockets: int, cores: int, cpus: int, memory_mib: int, model: str = 
     Guess the topology of a host: one NUMA node per socket, siblings as Linux numbers them.
 
     The BIOS setting that divides a socket in several NUMA nodes cannot be seen, so it is not
-    guessed: the host agent or a file tells it.
+    guessed: the host agent or a file gives it.
     """
     threads = max(cpus // max(cores, 1), 1)
     per_socket = max(cores // max(sockets, 1), 1)

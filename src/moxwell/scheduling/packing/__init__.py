@@ -2,9 +2,9 @@
 Which pods go to which nodes, and which node claims are created for the rest. Pure.
 
 The decisions are those of Karpenter's provisioner (mode ``exact``), or cheaper ones under the
-same constraints (mode ``optimise``). In flow a
+same constraints (mode ``optimise``). The input is a
 :class:`~moxwell.scheduling.packing.cluster.ClusterSnapshot` (node pools with instance types, nodes,
-bound pods, daemon sets) and pods; out flows a
+bound pods, daemon sets) and pods, the result a
 :class:`~moxwell.scheduling.packing.results.SchedulingResult`.
 
 | module | content |

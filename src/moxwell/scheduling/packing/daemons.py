@@ -1,5 +1,5 @@
 """
-What daemon sets take of a new node, by instance type.
+The resources that daemon sets use on a new node, by instance type.
 
 Types on which the same daemon pods would run form a group. As in Karpenter, a daemon pod whose
 first required node term does not match a type loses that term for all types and nodes that follow.

@@ -1,5 +1,5 @@
 """
-Why a pod went where it went, and why not elsewhere. Pure.
+Explains where a pod was placed, and why other places were rejected. Pure.
 
 The sentence answers first; the details name every node pool that was passed over, the next cheaper
 types and the other hosts, each with its reason. For a pod that

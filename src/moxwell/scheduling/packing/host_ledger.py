@@ -1,5 +1,5 @@
 """
-The hosts of new node claims while a run fills them: no host is promised twice.
+Assigns the room of hosts to the new node claims of a run, so that none is assigned twice.
 
 Each claim holds a slot: the cheapest of its types on a host that has room beside the slots of the
 other claims. Of equal offerings the one on the fewest NUMA nodes is taken, then that in the region

@@ -1,4 +1,4 @@
-"""Nodes that exist, in whatever state of their life, as the solver sees them."""
+"""Existing nodes as input of the solver, registered or not, initialized or not."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

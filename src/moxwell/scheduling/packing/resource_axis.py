@@ -12,8 +12,7 @@ class ResourceAxis:
     """
     The resource names that matter, in a fixed order.
 
-    The last place of a vector sums up resources that no machine has: a pod that asks for one fits
-    nowhere.
+    The last place of a vector sums up resources that no machine has: a pod that requests one fits nowhere.
     """
 
     def __init__(self, names: Iterable[str]) -> None:

@@ -1,5 +1,5 @@
 """
-``cloud.service``: assigns addresses to Services of type LoadBalancer; others announce them.
+``cloud.service``: assigns addresses to Services of type LoadBalancer.
 
 It is disabled unless configured. Services of our load balancer class get addresses from a pool or
 from the IPAM of Proxmox VE, written to the annotation that MetalLB, kube-vip or Cilium reads.

@@ -1,5 +1,5 @@
 """
-Decides which guests and bootstrap ISOs are orphans: they bear an owner mark without an owner. Pure.
+Decides which guests and bootstrap ISOs are orphans: their owner mark names no object. Pure.
 
 A new orphan is left alone for ten minutes, because its owner may not be in the cache yet.
 """

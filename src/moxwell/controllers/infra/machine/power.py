@@ -1,4 +1,4 @@
-"""What a machine waits for whose guest has a QEMU process but does not execute. Pure."""
+"""Decides what a machine waits for while its guest has a QEMU process but is not running. Pure."""
 
 from moxwell.controllers.infra.machine.moves import ProxmoxMachineReason
 from moxwell.controllers.infra.machine.observed import MachineGuest

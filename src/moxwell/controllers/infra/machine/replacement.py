@@ -1,7 +1,7 @@
 """
 Whether a machine needs a host: the first one, or another one because the claimed one failed. Pure.
 
-``see`` asks it what to read, ``plan`` asks it what to do.
+``see`` uses it to choose what to read, ``plan`` to choose the move.
 """
 
 from moxwell.api.infra.machine import ProxmoxMachine

@@ -54,7 +54,7 @@ WORKLOADS = {
 
 @dataclass(frozen=True, slots=True)
 class ObservedBuffer:
-    """What a pass knows: the resolution, the generation of the template, the last placement."""
+    """What a pass observes: the resolution, the generation of the template, the last placement."""
 
     resolved: BufferResolution
     generation: int | None = None

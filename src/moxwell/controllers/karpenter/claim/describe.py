@@ -56,7 +56,7 @@ def describe_claim(claim: NodeClaim, seen: ObservedNodeClaim) -> ClaimLifecycleS
 
 
 def _record(seen: ObservedNodeClaim) -> LaunchRecord:
-    """What is remembered: the machine as it is, or as it was."""
+    """The launch record: the machine as it is, or as it was."""
     instance = seen.instance
     if instance is None or not seen.is_launched or not instance.provider_id:
         return seen.record

@@ -11,7 +11,7 @@ from moxwell.scheduling.well_known_labels import REGISTERED
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchRecord:
-    """What the status of a node claim remembers, as in Karpenter: its machine and its node."""
+    """The part of the status that is input, as in Karpenter: the machine and the node."""
 
     provider_id: str = ""
     launched: datetime | None = None  # when the machine existed first

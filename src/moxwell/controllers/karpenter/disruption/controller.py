@@ -80,7 +80,7 @@ class ProposedDisruption:
 
 @dataclass(frozen=True, slots=True)
 class DisruptionInsight:
-    """What the loop knows about the nodes, for people: why they stay, and what would be saved."""
+    """The last results of the loop, for display: why nodes stay, and what would be saved."""
 
     kept: Mapping[str, str] = field(default_factory=dict)  # node claim -> why it stays
     proposal: str = ""  # the command that is checked again before it is carried out

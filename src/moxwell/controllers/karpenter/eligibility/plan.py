@@ -43,7 +43,7 @@ class DriftReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedEligibility:
-    """The pool of a node claim, the events of its pods, and what the provider says of drift."""
+    """The pool of a node claim, the events of its pods, and the provider's reason for drift."""
 
     now: datetime
     pool: NodePool | None = None

@@ -1,4 +1,4 @@
-"""``karpenter.garbage``: looks every two minutes for what lost its node claim or its machine."""
+"""``karpenter.garbage``: deletes, every two minutes, machines, claims and nodes without counterpart."""
 
 from collections.abc import Coroutine
 from typing import Any
@@ -47,7 +47,7 @@ class GarbageCollection:
             await self.collect()
 
     async def collect(self) -> Leftovers:
-        """Delete what is left over now; one failure does not keep the others."""
+        """Delete what has no counterpart now; one failure does not stop the others."""
         found = leftovers(await self._inventory())
         for instance in found.instances:
             await self._attempt(self._terminate(instance), instance.claim)

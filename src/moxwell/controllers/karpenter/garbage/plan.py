@@ -1,4 +1,4 @@
-"""What is left over of node claims and machines. Pure."""
+"""Which machines, node claims and nodes are deleted because their counterpart is gone. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

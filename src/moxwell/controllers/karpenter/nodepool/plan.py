@@ -45,7 +45,7 @@ class NodePoolReason(StrEnum):
 @dataclass(frozen=True, slots=True)
 class ObservedPool:
     """
-    What a pass knows about a pool.
+    What a pass observes of a pool.
 
     ``used`` is the capacity of its nodes in thousandths; ``pods`` counts the pods that would move
     if a node claim were deleted. Without ``static`` pools with ``replicas`` are not scaled.

@@ -63,7 +63,7 @@ class HostNumaReader:
         self._known: dict[str, _RegionNuma] = {}
 
     def settings(self, region: str, host: str) -> HostSettings | None:
-        """What the node-settings file says about a host."""
+        """The settings of a host in the node-settings file."""
         return settings_of(self._settings, region, host)
 
     async def read(

@@ -4,7 +4,7 @@ Which instance type and host a node claim gets: the cheapest that fits, then the
 Of equally cheap ones the host that packing chose for the claim comes first, if it has room.
 
 Balanced takes the host with the least load, AvailabilityFirst one that the UID of the claim
-selects, so that claims scatter and a repeated choice is the same.
+selects, so that claims are spread and a repeated choice is the same.
 """
 
 import hashlib

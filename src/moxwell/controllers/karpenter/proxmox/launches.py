@@ -1,6 +1,6 @@
 """
-What only this process knows of launches: capacity that caches do not show yet, failed launches and
-offerings that had no room. Nothing is persisted; after a restart the next launch finds out again.
+State of launches in memory: capacity that caches do not show yet, failed launches, offerings without
+room. Nothing is persisted; after a restart the next launch finds out again.
 """
 
 from collections.abc import Container, Iterable

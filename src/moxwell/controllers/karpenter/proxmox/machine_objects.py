@@ -124,7 +124,7 @@ def _cpu_placement(record: InstanceRecord) -> Json:
 
 def _checks(node_class: ProxmoxNodeClass) -> Json:
     """
-    The node says when the bootstrap has finished, so that the guest agent is not polled.
+    The Node shows when the bootstrap has finished, so that the guest agent is not polled.
 
     A template of a Secret may make a guest without an agent.
     """

@@ -2,8 +2,8 @@
 Warm guests of one cluster: which are ready, and how a launch reserves and takes one.
 
 A reservation is a write with the resource version that was read, before the Machine exists: two
-Machines never refer to the same guest. What a reservation was made for and did not take is deleted
-by ``karpenter.warmpool``.
+Machines never refer to the same guest. A reserved guest that no Machine has taken is
+deleted by ``karpenter.warmpool``.
 """
 
 import hashlib

@@ -195,7 +195,7 @@ def disruption_node(
     in_progress: bool,
     has_buffer: bool = False,
 ) -> DisruptionNode:
-    """A node with what disruption needs to know; nodes of others are no candidates."""
+    """A node as input of disruption; nodes without a node claim are no candidates."""
     base = DisruptionNode(
         node,
         created=_created(given),

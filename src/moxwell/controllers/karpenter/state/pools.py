@@ -22,7 +22,7 @@ PROVIDER_LABELS = frozenset(
 
 
 def label_rules() -> LabelRules:
-    """The labels that Karpenter and its Proxmox provider know."""
+    """The well-known labels of Karpenter and its Proxmox provider."""
     return LabelRules(well_known=KARPENTER_LABELS | PROVIDER_LABELS)
 
 

@@ -49,7 +49,7 @@ def replicas_to_hand_over(obj: Json, found: Json) -> int | None:
 
 
 def replicas_only(obj: Json, count: int) -> Json:
-    """A MachineDeployment that says nothing but its replica count."""
+    """A MachineDeployment with only its replica count."""
     meta = {key: obj["metadata"][key] for key in ("name", "namespace")}
     head = {key: obj[key] for key in ("apiVersion", "kind")}
     return {**head, "metadata": meta, "spec": {"replicas": count}}

@@ -17,7 +17,7 @@ DEFAULT_GROUP = NodeGroup(name="md0", min_replicas=0, max_replicas=10, roles=("i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionDefaults:
-    """What nodes of a region get unless the manifest says otherwise."""
+    """Defaults of the nodes of a region."""
 
     name: str
     pool: str = ""  # a GlobalInClusterIPPool; none: DHCP
@@ -33,7 +33,7 @@ class RegionDefaults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defaults:
-    """What a ``Kubernetes`` object gets unless it says otherwise."""
+    """Defaults of a ``Kubernetes`` object."""
 
     regions: tuple[RegionDefaults, ...]
     version: str = "v1.34.1"

@@ -1,7 +1,8 @@
 """
-What a tenant has for itself in a region: resource pool, VNet and API token. Pure.
+The resource pool, the VNet and the API token of a tenant in a region. Pure.
 
-Comment or alias of each name the tenant's namespace; what has another mark is never changed.
+The comment of a pool or token and the alias of a VNet name the tenant's namespace; an object with
+another comment or alias is never changed.
 """
 
 import base64

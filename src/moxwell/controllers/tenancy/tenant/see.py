@@ -87,7 +87,7 @@ class TenantObserver:
 
 
 def _made(namespace: Json | None) -> frozenset[str]:
-    """What the annotation of the namespace says of Proxmox."""
+    """The objects in Proxmox that the annotation of the namespace lists."""
     annotations = ((namespace or {}).get("metadata") or {}).get("annotations") or {}
     return frozenset(filter(None, annotations.get(MADE, "").split(",")))
 

@@ -1,4 +1,4 @@
-"""Read what a tenant has for itself in a region: pool, VNet, token."""
+"""Read the resource pool, the VNet and the API token of a tenant in a region."""
 
 from dataclasses import replace
 

@@ -1,8 +1,9 @@
 """
-Admission of CertificateSigningRequests: who approves and signs, and which subjects nobody gets.
+Admission of CertificateSigningRequests: who may approve and sign, and forbidden subjects.
 
 Approving needs the verb ``approve`` on the signer, signing ``sign``; a signer is named itself or by
-its domain (``kubernetes.io/*``). A certificate of the group ``system:masters`` is never requested.
+its domain (``kubernetes.io/*``). A request for a certificate of the group ``system:masters`` is
+refused.
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""The kubelets of a cluster as the API server needs them: genuine ones or those of the lab."""
+"""The interface of the API server to the kubelets of a cluster, genuine or simulated."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager

@@ -1,7 +1,7 @@
 """
-The server's side of one SPDY connection: streams that the client opens, over any pair of bytes.
+The server's side of one SPDY connection: the streams that the client opens.
 
-A stream that is not read stops the reading of its connection, so a client fills no memory.
+A stream that is not read stops the reading of its connection, which bounds the memory in use.
 """
 
 import asyncio

@@ -1,5 +1,5 @@
 """
-Reads the tables of a database file and verifies every row; a damaged page costs its own rows.
+Reads the tables of a database file and verifies every row; only the rows of a damaged page are lost.
 
 The table is read from both ends; rows between two damaged pages are read one by one, by the
 revisions that the index names.

@@ -1,5 +1,5 @@
 """
-The next move and the status of a TenantControlPlane, and the seam to what runs it. Pure.
+The next move and status of a TenantControlPlane, and the interface of its runner. Pure.
 
 ``ControlPlaneRunner`` is implemented in :mod:`moxwell.embedded.controlplanes`. The version that
 answered last must survive a restart; it is an annotation of the admin kubeconfig Secret

@@ -1,4 +1,4 @@
-"""The bootstrap signer: keeps the signatures of ``cluster-info`` as the tokens are."""
+"""The bootstrap signer: keeps one signature per bootstrap token in ``cluster-info``."""
 
 from dataclasses import dataclass, field
 from datetime import datetime

@@ -1,7 +1,7 @@
 """
 When a CronJob creates its next Job, and which finished Jobs are deleted. Pure.
 
-The last scheduled time is an annotation of the CronJob, because the Jobs that tell it are deleted.
+The last scheduled time is an annotation of the CronJob, because finished Jobs are deleted.
 """
 
 from collections.abc import Sequence

@@ -1,5 +1,5 @@
 """
-The objects that the operator's manifests and charts have, for one tenant.
+Reads the objects of the operator's manifests and charts for one tenant.
 
 A file by URL is fetched once; its checksum is the name under which it is kept.
 """

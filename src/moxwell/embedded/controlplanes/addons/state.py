@@ -1,4 +1,4 @@
-"""Applies the add-ons of a tenant, and says which of them do not run yet."""
+"""Applies the add-ons of a tenant, and reports which of them do not run yet."""
 
 from collections.abc import Iterable
 

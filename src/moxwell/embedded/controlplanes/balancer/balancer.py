@@ -1,7 +1,7 @@
 """
 Passes TCP connections on to the API servers that are ready, to the one with the fewest first.
 
-TLS is not terminated. An API server that stops says so by ``/readyz`` before it stops answering, so
+TLS is not terminated. An API server that stops fails ``/readyz`` before it stops answering, so
 that no new connection reaches it; one whose port refuses is skipped at once. Only the standard
 library is imported, because one such process runs for each tenant.
 """

@@ -1,5 +1,5 @@
 """
-The control planes of an instance as they are reached by name, through the proxy.
+The host names and the port by which clients reach control planes through the proxy.
 
 The name of a tenant is ``NAME.NAMESPACE.DOMAIN``. Its API server listens on loopback; certificate,
 kubeconfig and the objects for joining nodes have the name and the port of the proxy.

@@ -131,7 +131,7 @@ class ConfigUpdate:
         return guest
 
     def _with_suspended_state(self, guest: SimGuest) -> list[str]:
-        """The options to delete; the state of a suspended guest goes with what belongs to it."""
+        """The options to delete; with the state of a suspended guest also those that depend on it."""
         if "vmstate" not in self.delete:
             return self.delete
         related = ["lock"] if guest.lock == "suspended" else []

@@ -1,4 +1,4 @@
-"""The duration of copies: those at the same time share the bandwidth of a storage."""
+"""The duration of copies: concurrent copies share the bandwidth of a storage."""
 
 from moxwell.lab.proxmox.request_context import RegionRuntime
 from moxwell.lab.proxmox.tasks import WorkerContext

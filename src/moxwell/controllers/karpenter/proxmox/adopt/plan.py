@@ -1,5 +1,5 @@
 """
-Which objects make the guest of a node claim ours that karpenter-provider-proxmox made. Pure.
+The objects with which Moxwell adopts a guest that karpenter-provider-proxmox made. Pure.
 
 The operator allows it by the tag of the cluster on the guest. The objects describe the guest as it
 is, so that nothing drifts and nothing is changed.

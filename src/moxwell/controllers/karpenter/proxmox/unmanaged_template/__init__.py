@@ -1,1 +1,1 @@
-"""The controller of ProxmoxUnmanagedTemplates: which templates in Proxmox they mean."""
+"""The controller of ProxmoxUnmanagedTemplates: finds the templates that they select."""

@@ -97,7 +97,7 @@ class WarmPoolController(
         return describe(obj, seen)
 
     def listen(self, wake: Callable[[Key], None]) -> None:
-        """Enqueue the node class of a warm guest that comes, becomes ready, is taken or goes."""
+        """Enqueue the node class of a warm guest that is created, ready, taken or deleted."""
 
         def on_change(old: Any, new: Any, listed: bool) -> None:
             for key in {*_class_keys(old), *_class_keys(new)}:

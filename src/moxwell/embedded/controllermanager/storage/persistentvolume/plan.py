@@ -151,7 +151,7 @@ def provisioning_message(provisioner: str) -> str:
 
 
 def _bind(claim: Json, volume: Json) -> WriteMove:
-    """The volume first: two claims may want the same one, and its version decides."""
+    """Write the volume first: if two claims select it, its resource version decides."""
     writes: list[Write] = []
     ref, name = volume["spec"].get("claimRef") or {}, _name(volume)
     if ref.get("uid") != claim["metadata"]["uid"]:
