@@ -53,7 +53,7 @@ async def keep_running(
     failed: Callable[[BaseException], Awaitable[None]],
 ) -> None:
     """
-    Run a loop until cancelled; an error that ends it is passed to ``failed``, then it is started again.
+    Run a loop until cancelled; an error is passed to ``failed``, and the loop starts again.
 
     For loops beside others in one task group, where an error of one would end all.
     """

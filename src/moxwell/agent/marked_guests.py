@@ -1,10 +1,10 @@
 """
 Finds running guests, and reads from their configuration on which CPUs their threads run.
 
-A guest is marked by the tag ``moxwell`` and a line in its description:
-``moxwell-cpus: 0,16,1,17 emulator=2-3``. The CPUs stand in the order of the vCPUs. A guest with the
-tag and without the line is shared: its threads avoid the CPUs of pinned guests, and a vCPU whose memory
-is bound to a NUMA node (``numaN``) runs on the CPUs of that node.
+A guest is marked by the tag ``moxwell`` and a line in its description: ``moxwell-cpus: 0,16,1,17
+emulator=2-3``. The CPUs stand in the order of the vCPUs. A guest with the tag and without the line
+is shared: its threads avoid the CPUs of pinned guests, and a vCPU whose memory is bound to a NUMA
+node (``numaN``) runs on the CPUs of that node.
 
 If the operator asks for it, guests without the tag keep off the CPUs of pinned guests too; those
 with an ``affinity`` of their own are left alone.

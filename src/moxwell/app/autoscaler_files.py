@@ -1,7 +1,8 @@
 """
 Settings of the autoscaler's provider: files and names are those of karpenter-provider-proxmox.
 
-They stand in ``features`` of the configuration file, or come as flags and environment variables, which take precedence. A file with a mistake is refused at the start.
+They stand in ``features`` of the configuration file, or come as flags and environment variables,
+which take precedence. A file with a mistake is refused at the start.
 """
 
 from collections.abc import Mapping

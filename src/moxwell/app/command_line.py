@@ -1,4 +1,4 @@
-"""Builds the command lines that the dashboard shows: program, words and ``--name`` of the instance."""
+"""Builds the command lines that the dashboard shows, with the path of the program."""
 
 import shutil
 import sys

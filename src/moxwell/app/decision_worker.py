@@ -1,9 +1,9 @@
 """
 The process that computes decisions of the autoscaler for the daemon, one at a time.
 
-A frame is eight bytes with a length and a pickle. Moxwell writes both ends, so unpickling
-is safe: text of a tenant is only data inside values of our own types. The process has a low priority and a memory limit, so that a decision
-for one tenant neither slows nor ends anything but itself.
+A frame is eight bytes with a length and a pickle. Moxwell writes both ends, so unpickling is safe:
+text of a tenant is only data inside values of our own types. The process has a low priority and a
+memory limit, so that a decision for one tenant neither slows nor ends anything but itself.
 """
 
 import io

@@ -34,7 +34,7 @@ class BootstrapFlags:
         Path | None,
         typer.Option("--kubeconfig", help="File for the kubeconfig; default: NAME.kubeconfig."),
     ] = None
-    wait: Annotated[int, typer.Option("--wait", help="Seconds until the command gives up.")] = 3600
+    wait: Annotated[int, typer.Option("--wait", help="Seconds to wait at most.")] = 3600
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False
 
 

@@ -32,8 +32,8 @@ def kubeconfig(
         bool | None,
         typer.Option(
             "--exec/--no-exec",
-            help="Without a certificate, which ends after days: kubectl runs moxwell for a new "
-            "one. Default with --merge.",
+            help="Let kubectl run moxwell for a client certificate, instead of writing one, which "
+            "expires after days. Default with --merge.",
         ),
     ] = None,
 ) -> None:

@@ -143,7 +143,7 @@ def repair(
     use_older: Annotated[
         bool,
         typer.Option(
-            "--use-older", help="Use the last readable content of objects whose newest is lost."
+            "--use-older", help="Use older content of objects whose newest content is lost."
         ),
     ] = False,
     dry_run: Annotated[
@@ -153,11 +153,11 @@ def repair(
         bool,
         typer.Option(
             "--accept-losses",
-            help="Forget objects that an earlier repair lost: their dependents are deleted.",
+            help="Treat objects that a repair lost as deleted: their dependents are deleted.",
         ),
     ] = False,
 ) -> None:
-    """Write damaged databases anew from what is readable. The damaged files are kept."""
+    """Rebuild damaged databases from their readable rows. The damaged files are kept."""
     state = connect.state(name)
     chosen = _chosen(state, database)
     if accept_losses:

@@ -53,9 +53,9 @@ def explain(
     output: Format = Output.TABLE,
 ) -> None:
     """
-    Print its conditions, what happens next and, for a machine, how each host was judged. For a pod:
-    which node the autoscaler makes for it, or why none. For a node of a node pool: why it exists,
-    what would let it go, and what would be saved.
+    Explain an object: its conditions, what happens next and, for a machine, why each host was
+    chosen or rejected. For a pod: the node that the autoscaler creates for it, or why it creates
+    none. For a node of a node pool: why it exists, when it is removed, and what that saves.
     """
     if what in (What.NODE, What.POD):
         _show_scaled(name, what, f"{namespace}/{cluster}", called, output)

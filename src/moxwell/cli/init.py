@@ -31,11 +31,11 @@ class InitFlags:
     admin: Annotated[
         str, typer.Option(help=f"Administrator who logs in once; ${PASSWORD} or a prompt.")
     ] = "root@pam"
-    user: Annotated[str, typer.Option(help="User that Moxwell gets.")] = "moxwell@pve"
+    user: Annotated[str, typer.Option(help="User of Moxwell in Proxmox.")] = "moxwell@pve"
     token: Annotated[str, typer.Option(help="Name of its API token.")] = "moxwell"
     pool: Annotated[str, typer.Option(help="Limit Moxwell to the guests of this pool.")] = ""
     feature: Annotated[
-        list[str] | None, typer.Option(help="What the token is for; may be repeated.")
+        list[str] | None, typer.Option(help="Feature that gets its privileges; may be repeated.")
     ] = None
     fingerprint: Annotated[str, typer.Option(help="SHA-256 of the certificate to accept.")] = ""
     print_commands: Annotated[

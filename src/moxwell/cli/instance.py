@@ -51,7 +51,8 @@ class UpFlags:
     config: Annotated[
         Path | None,
         typer.Option(
-            "--config", help="File with your Proxmox clusters. Default: the lab, which simulates."
+            "--config",
+            help="File with your Proxmox clusters. Default: the simulated ones of the lab.",
         ),
     ] = None
     world: Annotated[
@@ -365,7 +366,7 @@ def daemon(
         int, typer.Option("--supervisor", hidden=True, help="PID of the parent that restarts this.")
     ] = 0,
 ) -> None:
-    """Run in the foreground with the options of the last `moxwell up`, which starts this."""
+    """Run the daemon in the foreground, with the options of the last `moxwell up`."""
     state = connect.state(name)
     try:
         if not supervisor:

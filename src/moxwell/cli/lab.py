@@ -19,7 +19,7 @@ Host = Annotated[str, typer.Option("--host", help="Only this host. Default: all 
 
 @app.command()
 def disconnect(region: Region, name: Name = DEFAULT_NAME) -> None:
-    """Lose the connection to a region: its API does not answer, its guests continue."""
+    """Disconnect a region: its API does not answer, its guests keep running."""
     asyncio.run(_disconnect(name, region))
     word = program.current().command(f"lab connect {region}")
     typer.echo(f"{region} is disconnected; back again: {word}")
@@ -27,7 +27,7 @@ def disconnect(region: Region, name: Name = DEFAULT_NAME) -> None:
 
 @app.command("connect")
 def reconnect(region: Region, name: Name = DEFAULT_NAME) -> None:
-    """Let a disconnected region return."""
+    """Reconnect a disconnected region."""
     asyncio.run(_connect(name, region))
     typer.echo(f"{region} is connected")
 

@@ -77,7 +77,7 @@ class OperatorFlags:
             "--proxmox-vmid",
             envvar="PROXMOX_VMID",
             min=0,
-            help="The lowest VMID of nodes. Default: as the ProxmoxCluster says.",
+            help="The lowest VMID of nodes. Default: the range of the ProxmoxCluster.",
         ),
     ] = 0
     autoscaler_mode: Annotated[
@@ -97,7 +97,9 @@ class OperatorFlags:
     min_values_policy: Annotated[
         str,
         typer.Option(
-            "--min-values-policy", envvar="MIN_VALUES_POLICY", help="Strict (default), BestEffort."
+            "--min-values-policy",
+            envvar="MIN_VALUES_POLICY",
+            help="Strict (default) or BestEffort.",
         ),
     ] = ""
     batch_max_duration: Annotated[
@@ -105,7 +107,7 @@ class OperatorFlags:
         typer.Option(
             "--batch-max-duration",
             envvar="BATCH_MAX_DURATION",
-            help="How long pods are collected at most before karpenter decides. Default: 10s.",
+            help="Longest time that pods are collected before karpenter decides. Default: 10s.",
         ),
     ] = ""
     batch_idle_duration: Annotated[
@@ -113,7 +115,7 @@ class OperatorFlags:
         typer.Option(
             "--batch-idle-duration",
             envvar="BATCH_IDLE_DURATION",
-            help="How long no new pod may come until karpenter decides. Default: 1s.",
+            help="Time without a new pending pod after which karpenter decides. Default: 1s.",
         ),
     ] = ""
     max_batch_pods: Annotated[
@@ -121,7 +123,7 @@ class OperatorFlags:
         typer.Option(
             "--max-batch-pods",
             envvar="MAX_BATCH_PODS",
-            help="How many pods karpenter decides about at a time. Default: 0, any number.",
+            help="Greatest number of pods in one decision of karpenter. Default: 0, no limit.",
         ),
     ] = ""
     feature_gates: Annotated[
@@ -133,7 +135,8 @@ class OperatorFlags:
         ),
     ] = ""
     kubeconfig: Annotated[
-        str, typer.Option("--kubeconfig", help="Kubeconfig file. Default: the pod's own account.")
+        str,
+        typer.Option("--kubeconfig", help="Kubeconfig; default: the service account of the pod."),
     ] = ""
     context: Annotated[str, typer.Option("--context", help="Context of the kubeconfig.")] = ""
     namespace: Annotated[
@@ -145,7 +148,7 @@ class OperatorFlags:
     ] = ""
     leader_elect: Annotated[
         bool,
-        typer.Option("--leader-elect/--no-leader-elect", help="Acquire a Lease before working."),
+        typer.Option("--leader-elect/--no-leader-elect", help="Elect a leader among the replicas."),
     ] = True
     lease: Annotated[
         str, typer.Option("--leader-elect-resource-name", help="Name of the Lease.")
@@ -184,7 +187,7 @@ class OperatorFlags:
         typer.Option("--node-status-update-frequency", help="Interval of updating addresses."),
     ] = "5m"
     monitor: Annotated[
-        str, typer.Option("--node-monitor-period", help="Interval of checking nodes not Ready.")
+        str, typer.Option("--node-monitor-period", help="Interval of checks of NotReady nodes.")
     ] = "5s"
     syncs: Annotated[
         int,
@@ -199,7 +202,7 @@ class OperatorFlags:
         typer.Option("--leader-elect-renew-deadline", help="How long the leader tries to renew."),
     ] = "10s"
     retry_period: Annotated[
-        str, typer.Option("--leader-elect-retry-period", help="Time between two tries.")
+        str, typer.Option("--leader-elect-retry-period", help="Time between two attempts.")
     ] = "2s"
     verbosity: Annotated[
         int, typer.Option("--verbosity", "-v", help="Log verbosity; 4 and more: debug.")

@@ -72,7 +72,7 @@ class GuestConfig:
     @property
     def is_stale_clone(self) -> bool:
         """
-        Report whether it is an incomplete clone whose host went down: no name, no disks, no network.
+        Report whether it is an incomplete clone of a lost host: no name, no disks, no network.
 
         A running clone looks the same, so the caller must know that none runs.
         """

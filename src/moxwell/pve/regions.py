@@ -92,7 +92,7 @@ class Region:
         return PveWriter(self._transport, self.effects, owned)
 
     async def perform(self, step: Step, owner: Hashable) -> Upid | None:
-        """Perform a step, follow its task for ``owner`` and add the expected change to the inventory."""
+        """Perform a step, follow its task for ``owner`` and note the change in the inventory."""
         same_region(self.reader, step.region)
         self.inventory.poll_frequently()  # also if it fails: the change may have happened
         upid = await step.perform(self.writer(step.owned))

@@ -1,8 +1,9 @@
 """
 Sets of label requirements, at most one per label, and their interned algebra.
 
-A :class:`RequirementAlgebra` gives equal sets the same object and caches intersections, so that the solver compares sets by a number. It is created per solver and holds only memo tables: the
-result of every method depends on the arguments alone.
+A :class:`RequirementAlgebra` gives equal sets the same object and caches intersections, so that the
+solver compares sets by a number. It is created per solver and holds only memo tables: the result of
+every method depends on the arguments alone.
 """
 
 from collections.abc import Iterable, Mapping

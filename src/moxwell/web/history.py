@@ -1,7 +1,8 @@
 """
 Follows machines, clusters and hosts: stages with their times, and a bounded list of events.
 
-Only the durations of stages outlive the process. Everything else starts with the process: earlier events and timelines are not known.
+Only the durations of stages outlive the process. Everything else starts with the process: earlier
+events and timelines are not known.
 """
 
 import statistics

@@ -52,7 +52,7 @@ class HostTopology:
         return tuple(c for c in self.cpus if c.node == node and c.number not in self.reserved_cpus)
 
     def memory_mib(self, node: int) -> int:
-        """The memory of a NUMA node that guests may use; each node has an equal share of the rest."""
+        """The memory of a NUMA node for guests, without its share of the reserved memory."""
         total = sum(n.memory_mib for n in self.nodes) or 1
         found = next(n for n in self.nodes if n.number == node)
         return found.memory_mib - -(-self.reserved_memory_mib * found.memory_mib // total)

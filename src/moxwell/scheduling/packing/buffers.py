@@ -3,8 +3,9 @@ CapacityBuffers as virtual pods, which keep capacity free for future pods. Pure.
 
 A buffer names a pod template or a workload. :func:`resolution` says how many pods it stands for,
 :func:`virtual_pods` makes them, and they are scheduled like pending pods, after validation. After
-the pass :func:`placements` counts where they are, :func:`provisioning_condition` is the condition of the buffer about it, and :func:`nodes_with_buffers` names the nodes that are not empty because of them.
-Virtual pods are in no API: they are never nominated, bound, counted in metrics or reported as
+the pass :func:`placements` counts where they are, :func:`provisioning_condition` is the condition
+of the buffer about it, and :func:`nodes_with_buffers` names the nodes that are not empty because of
+them. Virtual pods are in no API: they are never nominated, bound, counted in metrics or reported as
 failed (:func:`is_virtual`).
 """
 

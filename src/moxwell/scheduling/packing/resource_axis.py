@@ -12,7 +12,8 @@ class ResourceAxis:
     """
     The resource names that matter, in a fixed order.
 
-    The last place of a vector sums up resources that no machine has: a pod that requests one fits nowhere.
+    The last place of a vector sums up resources that no machine has: a pod that requests one fits
+    nowhere.
     """
 
     def __init__(self, names: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""``karpenter.garbage``: deletes, every two minutes, machines, claims and nodes without counterpart."""
+"""``karpenter.garbage``: deletes machines, node claims and nodes without a counterpart."""
 
 from collections.abc import Coroutine
 from typing import Any

@@ -1,6 +1,8 @@
 """
-State of launches in memory: capacity that caches do not show yet, failed launches, offerings without
-room. Nothing is persisted; after a restart the next launch finds out again.
+State of launches in memory: unseen capacity, failed launches, offerings without room.
+
+Unseen capacity is what caches do not show yet. Nothing is persisted; after a restart the next
+launch finds out again.
 """
 
 from collections.abc import Container, Iterable

@@ -1,9 +1,9 @@
 """
 Encrypts the bodies of rows between the object encoder and SQLite.
 
-The envelope is like that of KMS v2: a data key per process encrypts the body with AES-GCM, and the key
-of the key file encrypts the data key; both are bound to resource and key of the object, so that a
-row cannot be moved to another object. Bodies without the prefix are read as they are: rows of
+The envelope is like that of KMS v2: a data key per process encrypts the body with AES-GCM, and the
+key of the key file encrypts the data key; both are bound to resource and key of the object, so that
+a row cannot be moved to another object. Bodies without the prefix are read as they are: rows of
 earlier versions, and resources that are not encrypted.
 """
 

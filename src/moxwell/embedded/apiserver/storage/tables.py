@@ -1,5 +1,5 @@
 """
-Reads the tables of a database file and verifies every row; only the rows of a damaged page are lost.
+Reads the tables of a database file and verifies every row, despite damaged pages.
 
 The table is read from both ends; rows between two damaged pages are read one by one, by the
 revisions that the index names.

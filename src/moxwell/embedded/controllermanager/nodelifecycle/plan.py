@@ -1,9 +1,9 @@
 """
 Decides the conditions and taints of a node from its heartbeats. Pure.
 
-The conditions of a Node are the kubelet's; they are overwritten only while the kubelet does not report.
-The ``NoSchedule`` taint follows the Ready condition at once. The ``NoExecute`` taint, which evicts
-pods, is added at the rate of the node's zone and not while every zone is disrupted.
+The conditions of a Node are the kubelet's; they are overwritten only while the kubelet does not
+report. The ``NoSchedule`` taint follows the Ready condition at once. The ``NoExecute`` taint, which
+evicts pods, is added at the rate of the node's zone and not while every zone is disrupted.
 """
 
 from collections.abc import Mapping, Sequence

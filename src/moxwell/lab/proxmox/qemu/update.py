@@ -131,7 +131,7 @@ class ConfigUpdate:
         return guest
 
     def _with_suspended_state(self, guest: SimGuest) -> list[str]:
-        """The options to delete; with the state of a suspended guest also those that depend on it."""
+        """The options to delete; those that depend on a suspended state are deleted with it."""
         if "vmstate" not in self.delete:
             return self.delete
         related = ["lock"] if guest.lock == "suspended" else []
