@@ -53,7 +53,7 @@ REFUSED: dict[str, tuple[Json, str]] = {
 CONDITIONS: dict[str, tuple[Json, str]] = {
     "no such month": (
         budget(schedule="* * * 13 *", duration="1h"),
-        "spec.disruption.budgets[0].schedule: '* * * 13 *' is no cron schedule",
+        "spec.disruption.budgets[0].schedule: '* * * 13 *' is not a cron schedule",
     ),
     "less than one node": (
         {"limits": {"cpu": "100m"}},

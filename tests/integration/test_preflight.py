@@ -356,7 +356,7 @@ ADDRESSES: list[tuple[list[AddressPlan], dict[str, str], dict[str, tuple[str, ..
     (PLANS, {}, {}, ""),
     ([AddressPlan("a", ("10.0.1.10-10.0.1.20",), 24, "10.0.0.1")], {}, {}, "is not inside"),
     ([AddressPlan("a", ("10.0.0.250-10.0.1.5",), 24)], {}, {}, "is not inside"),
-    ([AddressPlan("a", ("fd00::1-fd00::9",), 64, "10.0.0.1")], {}, {}, "is no network"),
+    ([AddressPlan("a", ("fd00::1-fd00::9",), 64, "10.0.0.1")], {}, {}, "is not a network"),
     ([AddressPlan("a", ("10.0.0.x",))], {}, {}, "is not an address"),
     ([*PLANS, AddressPlan("b", ("10.0.0.20-10.0.0.30",))], {}, {}, "a and b overlap"),
     ([*PLANS, AddressPlan("b", ("10.0.0.21-10.0.0.30",))], {}, {}, ""),

@@ -80,7 +80,7 @@ class _Writer:
     def struct(self, info: inspect.Type, *, top: bool = False) -> Schema:
         """Build the schema of a Struct."""
         if not isinstance(info, inspect.StructType):
-            raise Bug(f"{info} is no Struct")
+            raise Bug(f"{info} is not a Struct")
         if info.cls is ObjectMeta:
             return {"type": "object"}
         out: Schema = {"type": "object"}

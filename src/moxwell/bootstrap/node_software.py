@@ -54,18 +54,18 @@ class NodeSoftware(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         } | {f"mirror of {name}": url for name, url in self.registry_mirrors.items()}
         for what, url in urls.items():
             if url and not _URL.fullmatch(url):
-                raise InvalidNodeSoftware(f"{what}: {url!r} is no URL with http or https")
+                raise InvalidNodeSoftware(f"{what}: {url!r} is not a URL with http or https")
         for name in self.registry_mirrors:
             if not _REGISTRY.fullmatch(name):
-                raise InvalidNodeSoftware(f"{name!r} is no registry such as docker.io")
+                raise InvalidNodeSoftware(f"{name!r} is not a registry such as docker.io")
         if self.image_repository and not _IMAGE.fullmatch(self.image_repository):
-            raise InvalidNodeSoftware(f"{self.image_repository!r} is no image repository")
+            raise InvalidNodeSoftware(f"{self.image_repository!r} is not an image repository")
 
 
 def _minor(version: str) -> str:
     found = _VERSION.fullmatch(version)
     if found is None:
-        raise InvalidNodeSoftware(f"{version!r} is no Kubernetes version such as v1.34.1")
+        raise InvalidNodeSoftware(f"{version!r} is not a Kubernetes version such as v1.34.1")
     return found[1]
 
 

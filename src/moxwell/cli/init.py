@@ -123,7 +123,7 @@ def _confirmed(shown: "ServerCertificate", expected: str) -> str:
     typer.echo(f"SHA-256 fingerprint {shown.printed}")
     wanted = expected.replace(":", "").lower()
     if wanted and wanted != shown.fingerprint:
-        raise Denied("the certificate has another fingerprint than --fingerprint; nothing was sent")
+        raise Denied("the certificate does not match --fingerprint; nothing was sent")
     if shown.trusted or wanted:
         return "" if shown.trusted and not wanted else shown.fingerprint
     question = "No known authority signed it. Does the Proxmox web interface show this fingerprint?"

@@ -208,7 +208,7 @@ def _write_error(error: OSError, state: StateDir) -> CannotStartNow | DidNotStar
     """The error of a state directory that cannot be written, with what to do."""
     what = error.strerror or str(error)
     full = error.errno == errno.ENOSPC
-    do = "free space there" if full else "make it yours and writable"
+    do = "free space there" if full else "make it writable for you"
     return (CannotStartNow if full else DidNotStart)(
         f"cannot write to {error.filename or state.folder}: {what}; {do}, "
         "or choose another directory with XDG_STATE_HOME"

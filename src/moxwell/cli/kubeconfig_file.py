@@ -90,9 +90,9 @@ def _read(path: Path) -> Json:
     try:
         found = yaml.safe_load(path.read_text()) or {}
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise Invalid(f"{path} is not YAML: it is left as it is") from error
+        raise Invalid(f"{path} is not YAML; it is unchanged") from error
     if not isinstance(found, dict):
-        raise Invalid(f"{path} is no kubeconfig: it is left as it is")
+        raise Invalid(f"{path} is not a kubeconfig; it is unchanged")
     return found
 
 

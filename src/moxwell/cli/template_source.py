@@ -61,7 +61,7 @@ def opened_source(text: str, checksum: str, name: str) -> Iterator[TemplateImage
     if path.is_file():
         kind, digits = parse_checksum(checksum)
         if digits and hash_of(path, kind) != digits.lower():
-            raise ChecksumMismatch(f"{text} has another {kind} than --checksum")
+            raise ChecksumMismatch(f"the {kind} of {text} is not that of --checksum")
         with TemporaryDirectory(prefix="moxwell-image-") as folder:
             yield _local(_decompressed(path, Path(folder)), name)
     elif ":" in text and not text.startswith(("/", ".")):

@@ -61,7 +61,7 @@ class CsiMetrics:
             ("driver_name", "method_name"),
             registry=registry,
         )
-        about = Info("moxwell_csi", "What runs here", registry=registry)
+        about = Info("moxwell_csi", "Version and name of the driver", registry=registry)
         about.info({"version": moxwell.__version__, "driver_name": driver})
         self._seconds = Histogram(
             "proxmox_api_request_duration_seconds",

@@ -246,7 +246,7 @@ def _number(path: str) -> str:
     try:
         device = Path(path).stat()
     except OSError as error:
-        raise Missing(f"{path} is not there") from error
+        raise Missing(f"{path} does not exist") from error
     if not stat.S_ISBLK(device.st_mode):
         raise DeviceMismatch(f"{path} is not a block device")
     return f"{os.major(device.st_rdev)}:{os.minor(device.st_rdev)}"
@@ -277,7 +277,7 @@ def _usage(path: str) -> Usage:
     try:
         seen = os.statvfs(path)
     except OSError as error:
-        raise Missing(f"{path} is not there") from error
+        raise Missing(f"{path} does not exist") from error
     total, free = seen.f_blocks * seen.f_frsize, seen.f_bavail * seen.f_frsize
     used = (seen.f_blocks - seen.f_bfree) * seen.f_frsize
     inodes = seen.f_files

@@ -49,7 +49,7 @@ class BadKubeconfig(Invalid):
 
 
 class NoKubeconfig(Missing):
-    """There is no kubeconfig, or it lacks the requested context."""
+    """There is not a kubeconfig, or it lacks the requested context."""
 
     reason = "KubeconfigMissing"
 
@@ -219,7 +219,7 @@ def _config(text: str | bytes, what: str) -> KubeconfigFile:
     except yaml.YAMLError as error:
         raise BadKubeconfig(f"{what} is not YAML{yaml_documents.line_of(error)}") from None
     except msgspec.ValidationError as error:
-        raise BadKubeconfig(f"{what} is no kubeconfig: {error}") from error
+        raise BadKubeconfig(f"{what} is not a kubeconfig: {error}") from error
 
 
 def _refuse_files_and_programs(config: KubeconfigFile) -> None:

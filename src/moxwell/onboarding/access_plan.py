@@ -54,14 +54,14 @@ class AccessRequest:
     def check(self) -> None:
         """Refuse names that Proxmox refuses."""
         if not _USER.fullmatch(self.user):
-            raise InvalidAccess(f"{self.user!r} is no user such as moxwell@pve")
+            raise InvalidAccess(f"{self.user!r} is not a user such as moxwell@pve")
         if not _NAME.fullmatch(self.token):
             raise InvalidAccess(
-                f"{self.token!r} is no name of a token: two or more letters, digits, '.', '-', '_',"
-                " the first a letter"
+                f"{self.token!r} is not a valid token name: two or more letters, digits, '.', '-', "
+                "'_', the first a letter"
             )
         if self.pool and not re.fullmatch(r"[A-Za-z0-9.\-_]+(/[A-Za-z0-9.\-_]+){0,2}", self.pool):
-            raise InvalidAccess(f"{self.pool!r} is no name of a pool")
+            raise InvalidAccess(f"{self.pool!r} is not a valid pool name")
 
 
 @dataclass(frozen=True, slots=True)

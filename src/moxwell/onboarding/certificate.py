@@ -35,11 +35,11 @@ def normalized_url(text: str) -> str:
     """A URL with scheme and port, without the path of the API: ``https://pve1:8006``."""
     parts = urlsplit(text if "://" in text else f"https://{text}")
     if parts.scheme != "https" or not parts.hostname or parts.username:
-        raise Invalid(f"{text!r} is no URL such as https://pve1.example.org:8006")
+        raise Invalid(f"{text!r} is not a URL such as https://pve1.example.org:8006")
     try:
         port = parts.port or DEFAULT_PORT
     except ValueError as error:
-        raise Invalid(f"{text!r}: the port is no number up to 65535") from error
+        raise Invalid(f"{text!r}: the port is not a number up to 65535") from error
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return f"https://{host}:{port}"
 

@@ -36,7 +36,7 @@ class AddressPlan:
         try:
             return ipaddress.ip_network(f"{start}/{self.prefix}", strict=False)
         except ValueError as error:
-            raise Invalid(f"{start}/{self.prefix} is no network") from error
+            raise Invalid(f"{start}/{self.prefix} is not a network") from error
 
 
 def check_addresses(

@@ -64,7 +64,7 @@ class Inventory:
         self._polled_at = 0.0  # when the request of the last list was sent
         self._wake = asyncio.Event()
         self._first = asyncio.Event()
-        self.health = InventoryHealth(pve.region, False, 0.0, "not looked at yet")
+        self.health = InventoryHealth(pve.region, False, 0.0, "not polled yet")
         self.uuids = UuidIndex(pve)
 
     # ------------------------------------------------------------------ reading

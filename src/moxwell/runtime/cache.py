@@ -54,7 +54,7 @@ class Cache(Generic[T]):
         """The object; raises NotCached."""
         found = self._objects.get(key)
         if found is None:
-            raise NotCached(f"{self.resource.kind} {key} is not there")
+            raise NotCached(f"{self.resource.kind} {key} is not cached")
         return found
 
     def list(self, namespace: str = "") -> tuple[T, ...]:

@@ -46,7 +46,7 @@ class FileMounter:
         name = device.removeprefix("/dev/mapper/")
         file = Path(self._open.get(name, device))
         if not file.exists():
-            raise Missing(f"{device} is not there")
+            raise Missing(f"{device} does not exist")
         return file
 
     async def number(self, path: str) -> str:
@@ -103,7 +103,7 @@ class FileMounter:
         if await self.probe(device) != kind:
             raise CommandFailed(f"mount: {device} is not {kind}")
         if not _is_directory(target):
-            raise CommandFailed(f"mount: {target} is not there")
+            raise CommandFailed(f"mount: {target} does not exist")
         only = "ro" in options
         if not only and not device.startswith("/dev/mapper/"):
             self.clear(device)
@@ -112,7 +112,7 @@ class FileMounter:
 
     async def bind(self, source: str, target: str, *, read_only: bool) -> None:
         if not _is_there(target):
-            raise CommandFailed(f"mount: {target} is not there")
+            raise CommandFailed(f"mount: {target} does not exist")
         over = next((m for m in self.mounts if m.target == source), None)
         number = over.device if over else await self.number(source)
         self.mounts.append(MountEntry(number, "/", target, read_only, source))

@@ -27,7 +27,7 @@ def _consolidation(pool: NodePool) -> Iterator[str]:
     chosen = pool.spec.disruption
     if chosen.consolidate_after == NEVER:
         return
-    quiet = f"after {chosen.consolidate_after} without a pod that comes or goes"
+    quiet = f"after {chosen.consolidate_after} without a new or deleted pod"
     yield f"No pod that needs a node is left on it, {quiet}."
     if chosen.consolidation_policy == "WhenEmptyOrUnderutilized":
         yield f"Its pods fit on other nodes, or on a cheaper node, {quiet}."

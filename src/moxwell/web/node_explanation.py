@@ -55,7 +55,7 @@ def _details(pool: NodePoolView, node: PoolNodeView) -> Iterator[str]:
     if node.price is not None:
         yield f"price: {node.price:.4f} per hour"
     yield f"stays: {node.stays or 'nothing was found yet that keeps it or removes it'}"
-    yield from (f"goes if: {rule}" for rule in node.goes)
+    yield from (f"removed if: {rule}" for rule in node.goes)
     if pool.proposal and node.stays == "It would be removed":
         yield f"saves: {pool.saves:.4f} per hour ({pool.proposal})"
     else:

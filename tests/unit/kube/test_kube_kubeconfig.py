@@ -124,7 +124,7 @@ def test_server_name_proxy_and_insecure_are_read() -> None:
     "text, told",
     [
         pytest.param("a: [", "not YAML in line", id="no YAML"),
-        pytest.param("clusters: 3", "no kubeconfig: Expected `array", id="another shape"),
+        pytest.param("clusters: 3", "not a kubeconfig: Expected `array", id="another shape"),
         pytest.param(config(cluster={"server": ""}), "has no server", id="no server"),
         pytest.param(
             config(

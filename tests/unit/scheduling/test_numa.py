@@ -89,7 +89,7 @@ def test_huge_pages_stay_whole() -> None:
     assert [node.memory_mib for node in found.nodes] == [21 * 1024, 20 * 1024]
     odd = place(host(), (), GuestShape(1, 1500, huge_page_mib=1024))
     assert isinstance(odd, NoNumaPlacement)
-    assert "no multiple" in odd.message
+    assert "not a multiple" in odd.message
 
 
 def test_the_fuller_node_is_used_first() -> None:

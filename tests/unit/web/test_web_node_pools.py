@@ -174,12 +174,12 @@ def test_a_node_is_explained() -> None:
         "pods: 4",
         "price: 0.5000 per hour",
         "stays: Can't remove without creating 2 candidates",
-        "goes if: No pod that needs a node is left on it, after 30s without a pod that comes or "
-        "goes.",
-        "goes if: Its pods fit on other nodes, or on a cheaper node, after 30s without a pod that "
-        "comes or goes.",
-        "goes if: The node pool or its node class changes: the node drifts and is replaced.",
-        "goes if: It expires at 2026-01-31 00:00 UTC (expireAfter 720h).",
+        "removed if: No pod that needs a node is left on it, after 30s without a new or "
+        "deleted pod.",
+        "removed if: Its pods fit on other nodes, or on a cheaper node, after 30s without a new "
+        "or deleted pod.",
+        "removed if: The node pool or its node class changes: the node drifts and is replaced.",
+        "removed if: It expires at 2026-01-31 00:00 UTC (expireAfter 720h).",
         "saves: nothing now; no change that is cheaper is known",
     ]
 

@@ -50,7 +50,7 @@ class DisruptionMetrics:
         )
         self._eligible = Gauge(
             "karpenter_voluntary_disruption_eligible_nodes",
-            "Nodes that nothing keeps from being disrupted",
+            "Nodes that are eligible for disruption",
             ("reason",),
             registry=registry,
         )
@@ -79,7 +79,7 @@ class DisruptionMetrics:
         how = ("decision", "nodepool", "policy")
         self._moves = Counter(
             "karpenter_consolidation_moves",
-            "Moves that the policy Balanced judged",
+            "Moves that the policy Balanced evaluated",
             how,
             registry=registry,
         )

@@ -157,7 +157,7 @@ def _address(value: object) -> str:
         raise InvalidConfig(f"{SECTION}.address: must be an IP address of this machine") from None
     if ip.is_unspecified or ip.is_multicast:
         raise InvalidConfig(
-            f"{SECTION}.address: {ip} is no address that nodes can connect to; set one of this "
+            f"{SECTION}.address: {ip} is not an address that nodes can connect to; set one of this "
             "machine's addresses"
         )
     return str(ip)

@@ -38,7 +38,7 @@ def _address(value: object) -> str:
     try:
         found = ipaddress.IPv4Address(str(value))
     except ValueError:
-        raise InvalidConfig(f"{WHERE}.addresses: {value!r} is no IPv4 address") from None
+        raise InvalidConfig(f"{WHERE}.addresses: {value!r} is not an IPv4 address") from None
     if found.is_unspecified or found.is_multicast:
         raise InvalidConfig(f"{WHERE}.addresses: no member can listen on {found}")
     return str(found)

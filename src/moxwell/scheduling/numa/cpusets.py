@@ -21,10 +21,10 @@ def parse_cpus(text: str, separators: str = ",") -> tuple[int, ...]:
     for part in re.split(f"[{separators}]", text.strip()) if text.strip() else ():
         match = _RANGE.fullmatch(part.strip())
         if not match:
-            raise InvalidCpuList(f"{part!r} is no CPU or range of CPUs such as 0-3")
+            raise InvalidCpuList(f"{part!r} is not a CPU or a range of CPUs such as 0-3")
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first or last > MAX_CPU:
-            raise InvalidCpuList(f"{part!r} is no range of CPUs between 0 and {MAX_CPU}")
+            raise InvalidCpuList(f"{part!r} is not a range of CPUs between 0 and {MAX_CPU}")
         found += range(first, last + 1)
     return tuple(found)
 

@@ -81,7 +81,7 @@ def _impossible(shape: GuestShape) -> str:
         return "a guest has at least one vCPU and 1 MiB of memory"
     if shape.huge_page_mib and shape.memory_mib % shape.huge_page_mib:
         return (
-            f"{shape.memory_mib} MiB of memory is no multiple of huge pages of"
+            f"{shape.memory_mib} MiB of memory is not a multiple of huge pages of"
             f" {shape.huge_page_mib} MiB"
         )
     return ""

@@ -133,7 +133,7 @@ def _check(settings: HostSettings, where: str) -> None:
     seen: set[int] = set()
     for name, node in settings.nodes.items():
         if not name.isdecimal():
-            raise InvalidNodeSettings(f"{where}.nodes: {name!r} is no number of a NUMA node")
+            raise InvalidNodeSettings(f"{where}.nodes: {name!r} is not the number of a NUMA node")
         try:
             members = parse_cpus(node.cpus)
         except InvalidCpuList as error:

@@ -198,7 +198,7 @@ def test_the_members_of_the_configuration(value: object, expected: tuple[str, ..
         ({"members": 3, "addresses": []}, "not both"),
         ({"addresses": "10.0.0.1"}, "must be a list"),
         ({"addresses": ["10.0.0.1", "10.0.0.2"]}, "1, 3 or 5 members"),
-        ({"addresses": ["pve1"]}, "no IPv4 address"),
+        ({"addresses": ["pve1"]}, "not an IPv4 address"),
         ({"addresses": ["0.0.0.0"]}, "no member can listen"),
     ],
 )

@@ -173,7 +173,7 @@ def _slot_taken(obj: ProxmoxMachine, found: MachineGuest, config: GuestConfig) -
     for disk in obj.spec.disks.extra if obj.spec.disks else ():
         volume = by_slot.get(disk.disk, "")
         if volume and not last_applied.is_disk_of(volume, vmid):
-            message = f"{disk.disk} holds {volume}, which is no disk of guest {vmid}"
+            message = f"{disk.disk} holds {volume}, which is not a disk of guest {vmid}"
             return Wait(ProxmoxMachineReason.SLOT_TAKEN, message)
     return None
 

@@ -35,6 +35,6 @@ STATES: dict[str, tuple[ProxmoxMachineReason, str]] = {
 def wait_to_execute(guest: MachineGuest) -> Wait:
     """The wait for a guest that does not execute, reported as what it is."""
     status = guest.seen.status
-    unknown = (ProxmoxMachineReason.STOPPED, "this release does not know the state")
+    unknown = (ProxmoxMachineReason.STOPPED, "the state is unknown to this release")
     reason, cause = STATES.get(status, unknown)
     return Wait(reason, f"guest {guest.seen.vmid} is {status}: {cause}")

@@ -87,7 +87,7 @@ class TemplateImage:
         """Refuse what Proxmox cannot import, before anything is made."""
         if self.volume:
             if not re.fullmatch(r"[^:\s]+:\S+", self.volume):
-                raise InvalidImage(f"{self.volume!r} is no volume: use STORAGE:import/FILE")
+                raise InvalidImage(f"{self.volume!r} is not a volume: use STORAGE:import/FILE")
             return
         if self.format in COMPRESSIONS:
             raise InvalidImage(
@@ -144,7 +144,7 @@ class TemplateDesign:
         """Refuse a name or an image that Proxmox does not accept."""
         if not _NAME.fullmatch(self.name):
             raise InvalidTemplate(
-                f"{self.name!r} is no name of a guest: letters, digits, '-' and '.', at most 63"
+                f"{self.name!r} is not a valid guest name: letters, digits, '-' and '.', at most 63"
             )
         self.image.check()
         if self.baking is not None:
@@ -223,7 +223,7 @@ def checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
     for tag in found:
         if not _TAG.fullmatch(tag) or is_reserved_tag(tag):
             raise InvalidTemplate(
-                f"{tag!r} is no tag: use letters, digits, '_', '+', '.', '-', and no name that "
-                "begins with mox"
+                f"{tag!r} is not a valid tag: use letters, digits, '_', '+', '.', '-', and no name "
+                "that begins with mox"
             )
     return found

@@ -96,7 +96,7 @@ def _budgets(pool: NodePool) -> Iterator[str]:
             cron_schedule(budget.schedule)
         except (MoxwellError, ValueError) as error:
             yield (
-                f"spec.disruption.budgets[{index}].schedule: {budget.schedule!r} is no cron "
+                f"spec.disruption.budgets[{index}].schedule: {budget.schedule!r} is not a cron "
                 f"schedule ({error}); the budget allows no disruption until it is corrected"
             )
 

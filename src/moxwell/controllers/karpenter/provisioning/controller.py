@@ -164,7 +164,7 @@ class Provisioner:
         asked = partial(explain, view, pod.namespace, pod.name, given.mode, given.options)
         found = await self._decisions.run(asked, view.size)
         if found is None:
-            raise Missing(f"the autoscaler knows no pod {pod} that runs or waits for a node")
+            raise Missing(f"no pod {pod} runs or waits for a node")
         return found
 
     async def _perform(self, plan: ProvisioningPlan) -> None:

@@ -53,7 +53,7 @@ def policy_of(
     pages = _PAGES.get(node_class.metadata.annotations.get(HUGE_PAGES, ""))
     if chosen is None:
         known = ", ".join(NodePolicy)
-        return _refused(NODE_POLICY, f"{given!r} is no policy; use one of {known}")
+        return _refused(NODE_POLICY, f"{given!r} is not a policy; use one of {known}")
     if not trusted and _RANK[chosen] > _RANK[highest]:
         return _refused(
             NODE_POLICY,

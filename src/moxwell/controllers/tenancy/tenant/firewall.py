@@ -88,5 +88,7 @@ def _ports(rule: TenantFirewallRule) -> str:
     for part in rule.ports.split(",") if rule.ports else ():
         ends = part.strip().split(":")
         if not all(e.isdecimal() and 0 < int(e) < 65536 for e in ends) or len(ends) > 2:
-            raise Invalid(f"spec.network.rules: {part!r} is no port or range such as 30000:32767")
+            raise Invalid(
+                f"spec.network.rules: {part!r} is not a port or a range such as 30000:32767"
+            )
     return rule.ports.replace(" ", "")

@@ -62,7 +62,7 @@ class AddonSources:
             data = await get_file(session, download.url)
         if hashlib.sha256(data).hexdigest() != download.sha256:
             raise ManifestChecksumMismatch(
-                f"{download.url} has another SHA-256 than control_planes.addons.manifests says: "
+                f"the SHA-256 of {download.url} is not that of control_planes.addons.manifests: "
                 "look at the file, then correct the checksum"
             )
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)

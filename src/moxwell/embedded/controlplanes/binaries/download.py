@@ -59,7 +59,7 @@ class DownloadRequest:
         """Refuse versions that are none."""
         for what, text in (("Kubernetes", self.version), ("etcd", self.etcd_version)):
             if not _VERSION.fullmatch(text):
-                raise Invalid(f"{text!r} is no version of {what} such as v1.36.3")
+                raise Invalid(f"{text!r} is not a version of {what} such as v1.36.3")
 
     def program(self, name: str) -> Path:
         """Where a program is installed; control planes find it there."""

@@ -41,7 +41,7 @@ async def image_layers(get: Get, base: str, tag: str, architecture: str) -> list
         digest = str(row.get("digest"))
         layers.append(_verified(await get(f"{base}/blobs/{digest}"), digest))
     if not layers:
-        raise Invalid(f"{base}:{tag} is no container image")
+        raise Invalid(f"{base}:{tag} is not a container image")
     return layers
 
 
@@ -64,7 +64,7 @@ def _parse(data: bytes) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise Invalid("the registry answers with something that is no manifest")
+        raise Invalid("the registry answers with something that is not a manifest")
     return found
 
 

@@ -70,7 +70,7 @@ def _handshake(data: bytes) -> bytes:
         part, at = _record(data, at)
         message += part
         if message[0] != CLIENT_HELLO:
-            raise InvalidClientHello("the first message is no ClientHello")
+            raise InvalidClientHello("the first message is not a ClientHello")
         if len(message) >= 4 and int.from_bytes(message[1:4]) > MAX_BYTES:
             raise InvalidClientHello("the ClientHello is too long")
     return message[4 : 4 + int.from_bytes(message[1:4])]
@@ -115,8 +115,8 @@ def _name(extensions: dict[int, _Cursor]) -> str:
     names = extensions[SERVER_NAME].vector(2)
     kind, name = names.number(1), names.vector(2)
     if kind != HOST_NAME:
-        raise InvalidClientHello("the name is no host name")
+        raise InvalidClientHello("the name is not a host name")
     text = name.rest().decode("ascii", errors="replace").lower().removesuffix(".")
     if not 0 < len(text) <= MAX_NAME or not set(text) <= _CHARACTERS:
-        raise InvalidClientHello("the name is no host name")
+        raise InvalidClientHello("the name is not a host name")
     return text
