@@ -270,7 +270,7 @@ async def test_a_silent_agent_is_unreachable(stage: SimStage) -> None:
     assert await stage.done(await steps.Start(G).perform(stage.pve)) == "OK"
     stage.mischief("silence-agent", vmid=100)
     with pytest.raises(errors.AgentNotRunning) as caught:
-        await stage.pve.agent.ping("pve1", 100)
+        await stage.pve.agent.interfaces("pve1", 100)
     assert isinstance(caught.value, Unreachable)
     stage.mischief("wake-agent", vmid=100)
 

@@ -11,10 +11,9 @@ from functools import cached_property
 from moxwell.pve.caller import ReadCaller, WriteCaller
 from moxwell.pve.effects import Effects, Owned
 from moxwell.pve.endpoints.access import AccessReader, AccessWriter, PoolsReader, PoolsWriter
-from moxwell.pve.endpoints.agent import AgentReader, AgentWriter
+from moxwell.pve.endpoints.agent import AgentReader
 from moxwell.pve.endpoints.cluster import (
     ClusterReader,
-    ClusterWriter,
     PveVersion,
     ReplicationReader,
     ReplicationWriter,
@@ -22,7 +21,7 @@ from moxwell.pve.endpoints.cluster import (
 from moxwell.pve.endpoints.firewall import FirewallReader, FirewallWriter
 from moxwell.pve.endpoints.ha import HaReader, HaWriter
 from moxwell.pve.endpoints.lxc import LxcReader
-from moxwell.pve.endpoints.nodes import NodesReader, NodesWriter, TasksReader, TasksWriter
+from moxwell.pve.endpoints.nodes import NodesReader, TasksReader
 from moxwell.pve.endpoints.qemu import QemuReader, QemuWriter
 from moxwell.pve.endpoints.sdn import SdnReader, SdnWriter
 from moxwell.pve.endpoints.snapshots import SnapshotsReader, SnapshotsWriter
@@ -123,20 +122,8 @@ class PveWriter(PveReader):
         self._caller = WriteCaller(transport, effects or Effects(), owned)
 
     @cached_property
-    def cluster(self) -> ClusterWriter:
-        return ClusterWriter(self._caller)
-
-    @cached_property
-    def nodes(self) -> NodesWriter:
-        return NodesWriter(self._caller)
-
-    @cached_property
     def qemu(self) -> QemuWriter:
         return QemuWriter(self._caller)
-
-    @cached_property
-    def agent(self) -> AgentWriter:
-        return AgentWriter(self._caller)
 
     @cached_property
     def snapshots(self) -> SnapshotsWriter:
@@ -145,10 +132,6 @@ class PveWriter(PveReader):
     @cached_property
     def storage(self) -> StorageWriter:
         return StorageWriter(self._caller)
-
-    @cached_property
-    def tasks(self) -> TasksWriter:
-        return TasksWriter(self._caller)
 
     @cached_property
     def pools(self) -> PoolsWriter:

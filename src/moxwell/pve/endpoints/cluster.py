@@ -123,16 +123,6 @@ class ClusterReader(ReadEndpoints):
         """List the mappings with ``Mapping.Audit``, ``Mapping.Use`` or ``Mapping.Modify``."""
         return await self._caller.read(tuple[PciMapping, ...], "/cluster/mapping/pci")
 
-    async def options(self) -> dict[str, object]:
-        return await self._caller.read(dict[str, object], "/cluster/options")
-
-
-class ClusterWriter(WriteEndpoints, ClusterReader):
-    """The PUT request of ``/cluster/options``."""
-
-    async def set_options(self, params: Params) -> None:
-        await self._caller.write("PUT", "/cluster/options", params)
-
 
 class ReplicationJob(Struct, frozen=True, kw_only=True):
     """A replication job."""
@@ -154,9 +144,6 @@ class ReplicationReader(ReadEndpoints):
 
     async def list(self) -> tuple[ReplicationJob, ...]:
         return await self._caller.read(tuple[ReplicationJob, ...], "/cluster/replication")
-
-    async def get(self, job: str) -> ReplicationJob:
-        return await self._caller.read(ReplicationJob, path("cluster", "replication", job))
 
 
 class ReplicationWriter(WriteEndpoints, ReplicationReader):

@@ -181,12 +181,6 @@ class HaWriter(WriteEndpoints, HaReader):
     async def delete_resource(self, sid: str) -> None:
         await self._caller.write("DELETE", path("cluster", "ha", "resources", sid))
 
-    async def migrate(self, sid: str, host: str) -> None:
-        """Ask HA to move a resource live."""
-        await self._caller.write(
-            "POST", path("cluster", "ha", "resources", sid, "migrate"), {"node": host}
-        )
-
     async def create_group(
         self,
         group: str,
@@ -201,9 +195,6 @@ class HaWriter(WriteEndpoints, HaReader):
             "nofailback": nofailback, "comment": comment,
         }  # fmt: skip
         await self._caller.write("POST", "/cluster/ha/groups", params)
-
-    async def delete_group(self, group: str) -> None:
-        await self._caller.write("DELETE", path("cluster", "ha", "groups", group))
 
     async def create_rule(
         self,
@@ -238,6 +229,3 @@ class HaWriter(WriteEndpoints, HaReader):
             "disable": disable, "comment": comment, "digest": digest,
         }  # fmt: skip
         await self._caller.write("PUT", path("cluster", "ha", "rules", rule), params)
-
-    async def delete_rule(self, rule: str) -> None:
-        await self._caller.write("DELETE", path("cluster", "ha", "rules", rule))

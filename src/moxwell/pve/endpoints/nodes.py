@@ -1,5 +1,5 @@
 """
-Endpoints of hosts: state, network, storages, hardware, backups; and of tasks, which hosts keep.
+Endpoints of hosts: state, network, storages, hardware; and of tasks, which hosts keep.
 
 A task can only be read on the host in its UPID. The log of a task that never existed is an object
 on 8.4 and a list on 9.
@@ -7,7 +7,7 @@ on 8.4 and a list on 9.
 
 from msgspec import Struct, field
 
-from moxwell.pve.caller import ReadEndpoints, WriteEndpoints
+from moxwell.pve.caller import ReadEndpoints
 from moxwell.pve.endpoints.cluster import TaskRow
 from moxwell.pve.values import Number, Params, Upid, path
 
@@ -158,9 +158,6 @@ class NodesReader(ReadEndpoints):
         where = path("nodes", host, "network")
         return await self._caller.read(tuple[HostInterface, ...], where, {"type": type})
 
-    async def interface(self, host: str, name: str) -> HostInterface:
-        return await self._caller.read(HostInterface, path("nodes", host, "network", name))
-
     async def storages(
         self,
         host: str,
@@ -179,29 +176,6 @@ class NodesReader(ReadEndpoints):
     async def pci(self, host: str) -> tuple[HostPciDevice, ...]:
         where = path("nodes", host, "hardware", "pci")
         return await self._caller.read(tuple[HostPciDevice, ...], where)
-
-
-class NodesWriter(WriteEndpoints, NodesReader):
-    """POST requests below ``/nodes``."""
-
-    async def backup(
-        self,
-        host: str,
-        vmid: int,
-        storage: str,
-        *,
-        mode: str | None = None,
-        compress: str | None = None,
-        notes_template: str | None = None,
-        protected: bool | None = None,
-        remove: bool | None = None,
-    ) -> Upid:
-        """Start a backup of a guest (vzdump)."""
-        params: Params = {
-            "vmid": str(vmid), "storage": storage, "mode": mode, "compress": compress,
-            "notes-template": notes_template, "protected": protected, "remove": remove,
-        }  # fmt: skip
-        return await self._caller.start_task("POST", path("nodes", host, "vzdump"), params)
 
 
 class TaskStatus(Struct, frozen=True, kw_only=True):
@@ -262,11 +236,3 @@ class TasksReader(ReadEndpoints):
         )
         rows = (lines,) if isinstance(lines, LogLine) else lines
         return tuple(line.t for line in rows)
-
-
-class TasksWriter(WriteEndpoints, TasksReader):
-    """The DELETE request below ``/nodes/{node}/tasks``."""
-
-    async def stop(self, upid: Upid) -> None:
-        """Stop a running task."""
-        await self._caller.write("DELETE", path("nodes", upid.host, "tasks", upid))

@@ -7,7 +7,6 @@ change (see ``pending``).
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from moxwell.pve.endpoints.guest import AnyGuestReader, AnyGuestWriter, merged
 from moxwell.pve.values import Params, Upid, Value, path
@@ -17,13 +16,6 @@ class QemuReader(AnyGuestReader):
     """GET requests below ``/nodes/{node}/qemu``."""
 
     _family = "qemu"
-
-    async def feature(
-        self, host: str, vmid: int, feature: str, *, snapname: str | None = None
-    ) -> dict[str, Any]:
-        """Report whether ``clone``, ``copy`` or ``snapshot`` is possible, and on which hosts."""
-        params: Params = {"feature": feature, "snapname": snapname}
-        return await self._caller.read(dict[str, Any], self._at(host, vmid, "feature"), params)
 
 
 class QemuWriter(AnyGuestWriter, QemuReader):

@@ -75,17 +75,11 @@ class SdnReader(ReadEndpoints):
         params: Params = {"type": type, "pending": pending, "running": running}
         return await self._caller.read(tuple[SdnZone, ...], "/cluster/sdn/zones", params)
 
-    async def zone(self, zone: str) -> SdnZone:
-        return await self._caller.read(SdnZone, path("cluster", "sdn", "zones", zone))
-
     async def vnets(
         self, *, pending: bool | None = None, running: bool | None = None
     ) -> tuple[SdnVnet, ...]:
         params: Params = {"pending": pending, "running": running}
         return await self._caller.read(tuple[SdnVnet, ...], "/cluster/sdn/vnets", params)
-
-    async def vnet(self, vnet: str) -> SdnVnet:
-        return await self._caller.read(SdnVnet, path("cluster", "sdn", "vnets", vnet))
 
     async def subnets(self, vnet: str, *, pending: bool | None = None) -> tuple[SdnSubnet, ...]:
         where = path("cluster", "sdn", "vnets", vnet, "subnets")

@@ -5,7 +5,7 @@ Creating a snapshot whose name exists, or deleting one that does not, is accepte
 task. A name needs two characters.
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct
 
@@ -33,12 +33,6 @@ class SnapshotsReader(ReadEndpoints):
         rows = await self._caller.read(tuple[SnapshotRow, ...], where)
         return tuple(row for row in rows if row.name != "current")
 
-    async def config(
-        self, host: str, vmid: int, name: str, *, kind: Kind = "qemu"
-    ) -> dict[str, Any]:
-        where = path("nodes", host, kind, vmid, "snapshot", name, "config")
-        return await self._caller.read(dict[str, Any], where)
-
 
 class SnapshotsWriter(WriteEndpoints, SnapshotsReader):
     """POST, PUT and DELETE requests below ``/nodes/{node}/qemu|lxc/{vmid}/snapshot``."""
@@ -59,12 +53,6 @@ class SnapshotsWriter(WriteEndpoints, SnapshotsReader):
         return await self._caller.start_task(
             "POST", path("nodes", host, kind, vmid, "snapshot"), params
         )
-
-    async def describe(
-        self, host: str, vmid: int, name: str, description: str, *, kind: Kind = "qemu"
-    ) -> None:
-        where = path("nodes", host, kind, vmid, "snapshot", name, "config")
-        await self._caller.write("PUT", where, {"description": description})
 
     async def delete(
         self, host: str, vmid: int, name: str, *, force: bool | None = None, kind: Kind = "qemu"
