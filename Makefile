@@ -59,7 +59,7 @@ WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 
 test: lint envtest ## run all tests (ARGS="-k name" selects)
 	@$(COMPILE) src tools tests bench
-	@$(BIN)/pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+	@$(BIN)/pytest -n $(WORKERS) --dist loadgroup --durations 20 $(ARGS)
 
 unit: dev ## run the unit tests only: under two minutes, no Go needed
 	@$(COMPILE) src tools tests

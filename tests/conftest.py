@@ -1,7 +1,8 @@
 """
-What every test has: fixtures over genuine programs, and properties that do not look at a clock.
+What every test has: fixtures over genuine programs, an order by duration, and properties that do
+not look at a clock.
 
-What the fixtures are is in ``tools/envtest``.
+The plugins are in ``tools/envtest``.
 """
 
 from collections.abc import Generator
@@ -9,7 +10,7 @@ from collections.abc import Generator
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["envtest.plugin"]
+pytest_plugins = ["envtest.plugin", "envtest.longest_first"]
 
 settings.register_profile(
     "shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
