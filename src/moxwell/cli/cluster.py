@@ -1,6 +1,8 @@
 """``moxwell cluster``: creates, changes and deletes ``Kubernetes`` objects."""
 
 import os
+from collections.abc import Awaitable, Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any
 
 import typer
@@ -18,6 +20,7 @@ from moxwell.cli import (
     waiting,
 )
 from moxwell.cli.connect import DEFAULT_NAME, Format, Name, Namespace
+from moxwell.cli.dataclass_options import command
 from moxwell.cli.output import Output, Progress, count, show
 from moxwell.cli.waiting import WAIT_SECONDS, Timeout, Wait
 from moxwell.clock import SystemClock
@@ -27,7 +30,7 @@ from moxwell.kube.client import Kube
 
 app = typer.Typer(help="Tenant clusters.", no_args_is_help=True)
 SECRETS = Resource("", "v1", "secrets", "Secret")
-ClusterName = Annotated[str, typer.Argument(help="Name of the cluster.")]
+ClusterName = Annotated[str, typer.Argument(metavar="CLUSTER", help="Name of the cluster.")]
 DEFAULT_NAMESPACE = "tenant-demo"
 Json = dict[str, Any]
 
@@ -111,63 +114,62 @@ def list_(name: Name = DEFAULT_NAME, output: Format = Output.TABLE) -> None:
     show(rows, columns, output)
 
 
+@dataclass(frozen=True)
+class ClusterOptions:
+    """The options of the commands that change a cluster; a subclass adds arguments."""
+
+    cluster: ClusterName
+    _: KW_ONLY
+    namespace: Namespace = DEFAULT_NAMESPACE
+    name: Name = DEFAULT_NAME
+    wait: Wait = True
+    timeout: Timeout = WAIT_SECONDS
+    planned: plan.Only = False
+    output: Format = Output.TABLE
+
+
+@dataclass(frozen=True)
+class ScaleOptions(ClusterOptions):
+    """The command line of ``moxwell cluster scale``."""
+
+    group: Annotated[str, typer.Argument(help="Node group.")]
+    replicas: Annotated[int, typer.Argument(min=0, help="Number of nodes.")]
+
+
 @app.command()
-def scale(
-    cluster: ClusterName,
-    group: Annotated[str, typer.Argument(help="Node group.")],
-    replicas: Annotated[int, typer.Argument(min=0, help="Number of nodes.")],
-    namespace: Namespace = DEFAULT_NAMESPACE,
-    name: Name = DEFAULT_NAME,
-    wait: Wait = True,
-    timeout: Timeout = WAIT_SECONDS,
-    planned: plan.Only = False,
-    output: Format = Output.TABLE,
-) -> None:
+@command(ScaleOptions)
+def scale(options: ScaleOptions) -> None:
     """Change the number of nodes of a node group."""
+    group = options.group
 
-    async def run() -> Json | None:
-        async with connect.kube(name) as kube:
-            found = await get(kube, cluster, namespace)
-            if any(g.name == group and g.autoscaled for g in found.spec.groups):
-                raise Invalid(
-                    f"group {group} is autoscaled: change its minimum and maximum instead"
-                )
-            groups = changed(found, group, replicas=replicas)
-            if planned:
-                return await after_change(kube, found, {"nodeGroups": groups})
-            await put(kube, found, {"nodeGroups": groups})
-            await wait_ready(kube, cluster, namespace, wait, timeout)
-            return None
+    def spec(found: Kubernetes) -> Json:
+        if any(g.name == group and g.autoscaled for g in found.spec.groups):
+            raise Invalid(f"group {group} is autoscaled: change its minimum and maximum instead")
+        return {"nodeGroups": changed(found, group, replicas=options.replicas)}
 
-    show_plan(name, waiting.run(run()), output)
+    change(options, spec)
+
+
+@dataclass(frozen=True)
+class UpgradeOptions(ClusterOptions):
+    """The command line of ``moxwell cluster upgrade``."""
+
+    version: Annotated[str, typer.Argument(help="Kubernetes version, such as v1.35.0.")]
 
 
 @app.command()
-def upgrade(
-    cluster: ClusterName,
-    version: Annotated[str, typer.Argument(help="Kubernetes version, such as v1.35.0.")],
-    namespace: Namespace = DEFAULT_NAMESPACE,
-    name: Name = DEFAULT_NAME,
-    wait: Wait = True,
-    timeout: Timeout = WAIT_SECONDS,
-    planned: plan.Only = False,
-    output: Format = Output.TABLE,
-) -> None:
+@command(UpgradeOptions)
+def upgrade(options: UpgradeOptions) -> None:
     """Upgrade a cluster to another Kubernetes version: the control plane, then every node."""
+    cluster, version = options.cluster, options.version
 
-    async def run() -> Json | None:
-        async with connect.kube(name) as kube:
-            found = await get(kube, cluster, namespace)
-            if planned:
-                return await after_change(kube, found, {"version": version})
-            await put(kube, found, {"version": version})
-            if wait:
-                await _wait_rolled(kube, cluster, namespace, version, timeout)
-            else:
-                waiting.requested(f"the upgrade of cluster {cluster} to {version}")
-            return None
+    async def finish(kube: Kube) -> None:
+        if options.wait:
+            await _wait_rolled(kube, cluster, options.namespace, version, options.timeout)
+        else:
+            waiting.requested(f"the upgrade of cluster {cluster} to {version}")
 
-    show_plan(name, waiting.run(run()), output)
+    change(options, lambda _: {"version": version}, finish)
 
 
 async def _wait_rolled(
@@ -230,31 +232,25 @@ def is_rolled(group: MachineDeployment, version: str) -> bool:
 
 
 @app.command()
-def delete(
-    cluster: ClusterName,
-    namespace: Namespace = DEFAULT_NAMESPACE,
-    name: Name = DEFAULT_NAME,
-    wait: Wait = True,
-    timeout: Timeout = WAIT_SECONDS,
-    planned: plan.Only = False,
-    output: Format = Output.TABLE,
-) -> None:
+@command(ClusterOptions)
+def delete(options: ClusterOptions) -> None:
     """Delete a cluster: its machines, then its control plane, then its addresses."""
+    cluster, namespace = options.cluster, options.namespace
 
     async def run() -> Json | None:
-        async with connect.kube(name) as kube:
+        async with connect.kube(options.name) as kube:
             found = await get(kube, cluster, namespace)
-            if planned:
+            if options.planned:
                 return await after_change(kube, found, {})
             await kube.delete(Kubernetes, cluster, namespace, uid=found.uid)
-            _forget(name, cluster, namespace)
-            if wait:
-                await _wait_deleted(kube, cluster, namespace, timeout)
+            _forget(options.name, cluster, namespace)
+            if options.wait:
+                await _wait_deleted(kube, cluster, namespace, options.timeout)
             else:
                 waiting.requested(f"the deletion of cluster {cluster}")
             return None
 
-    show_plan(name, waiting.run(run()), output, delete=True)
+    show_plan(options.name, waiting.run(run()), options.output, delete=True)
 
 
 async def _wait_deleted(kube: Kube, cluster: str, namespace: str, seconds: int) -> None:
@@ -291,6 +287,34 @@ def _forget(name: str, cluster: str, namespace: str) -> None:
 
 
 # Changes
+
+
+def change(
+    options: ClusterOptions,
+    spec_of: Callable[[Kubernetes], Json],
+    finish: Callable[[Kube], Awaitable[None]] | None = None,
+) -> None:
+    """
+    Merge the fields that ``spec_of`` returns into the spec and wait, or print what that would do.
+
+    ``finish`` waits instead of the usual wait until the cluster is ready.
+    """
+    cluster, namespace = options.cluster, options.namespace
+
+    async def run() -> Json | None:
+        async with connect.kube(options.name) as kube:
+            found = await get(kube, cluster, namespace)
+            spec = spec_of(found)
+            if options.planned:
+                return await after_change(kube, found, spec)
+            await put(kube, found, spec)
+            if finish is not None:
+                await finish(kube)
+            else:
+                await wait_ready(kube, cluster, namespace, options.wait, options.timeout)
+            return None
+
+    show_plan(options.name, waiting.run(run()), options.output)
 
 
 async def after_change(kube: Kube, found: Kubernetes, spec: Json) -> Json:

@@ -4,15 +4,16 @@
 Changes keep the form in which the spec has its groups: a list of named groups, or a map.
 """
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any
 
 import typer
 
 from moxwell.api.cozystack import Kubernetes, NodeGroup
-from moxwell.cli import cluster, connect, plan, waiting
+from moxwell.cli import cluster, connect, waiting
 from moxwell.cli.connect import DEFAULT_NAME, Format, Name, Namespace
+from moxwell.cli.dataclass_options import command
 from moxwell.cli.output import Output, show
-from moxwell.cli.waiting import WAIT_SECONDS, Timeout, Wait
 from moxwell.controllers.tenancy.cluster import instance_types
 from moxwell.errors import Invalid, Missing
 
@@ -38,97 +39,61 @@ def list_(
     show(waiting.run(run()), COLUMNS, output)
 
 
-@app.command()
-def add(
-    called: cluster.ClusterName,
-    group: GroupName,
-    nodes: Annotated[int, typer.Option("--nodes", min=0, help="Number of nodes.")] = 1,
-    size: Annotated[str, typer.Option("--size", help="Instance type.")] = "u1.large",
+@dataclass(frozen=True)
+class GroupOptions(cluster.ClusterOptions):
+    """The command line of ``moxwell cluster nodegroup remove``."""
+
+    group: GroupName
+
+
+@dataclass(frozen=True)
+class AddOptions(GroupOptions):
+    """The command line of ``moxwell cluster nodegroup add``."""
+
+    _: KW_ONLY
+    nodes: Annotated[int, typer.Option("--nodes", min=0, help="Number of nodes.")] = 1
+    size: Annotated[str, typer.Option("--size", help="Instance type.")] = "u1.large"
     regions: Annotated[
         str, typer.Option("--regions", help="Comma-separated regions. Default: the cluster's.")
-    ] = "",
-    namespace: Namespace = cluster.DEFAULT_NAMESPACE,
-    name: Name = DEFAULT_NAME,
-    wait: Wait = True,
-    timeout: Timeout = WAIT_SECONDS,
-    planned: plan.Only = False,
-    output: Format = Output.TABLE,
-) -> None:
+    ] = ""
+
+
+@app.command()
+@command(AddOptions)
+def add(options: AddOptions) -> None:
     """Add a node group."""
-    instance_types.size_of(NodeGroup(instance_type=size))
-    fields: Json = {"replicas": nodes, "instanceType": size}
-    if regions:
-        fields["regions"] = cluster.split(regions)
-
-    def changed(found: Kubernetes) -> Any:
-        return with_group(found, group, fields)
-
-    _change(called, namespace, name, changed, wait, timeout, planned, output)
+    instance_types.size_of(NodeGroup(instance_type=options.size))
+    fields: Json = {"replicas": options.nodes, "instanceType": options.size}
+    if options.regions:
+        fields["regions"] = cluster.split(options.regions)
+    cluster.change(options, lambda found: _spec(with_group(found, options.group, fields)))
 
 
 @app.command()
-def remove(
-    called: cluster.ClusterName,
-    group: GroupName,
-    namespace: Namespace = cluster.DEFAULT_NAMESPACE,
-    name: Name = DEFAULT_NAME,
-    wait: Wait = True,
-    timeout: Timeout = WAIT_SECONDS,
-    planned: plan.Only = False,
-    output: Format = Output.TABLE,
-) -> None:
+@command(GroupOptions)
+def remove(options: GroupOptions) -> None:
     """Remove a node group: its nodes are drained and deleted."""
+    cluster.change(options, lambda found: _spec(without_group(found, options.group)))
 
-    def changed(found: Kubernetes) -> Any:
-        return without_group(found, group)
 
-    _change(called, namespace, name, changed, wait, timeout, planned, output)
+@dataclass(frozen=True)
+class ResizeOptions(GroupOptions):
+    """The command line of ``moxwell cluster nodegroup resize``."""
+
+    size: Annotated[str, typer.Argument(help="Instance type, such as u1.xlarge.")]
 
 
 @app.command()
-def resize(
-    called: cluster.ClusterName,
-    group: GroupName,
-    size: Annotated[str, typer.Argument(help="Instance type, such as u1.xlarge.")],
-    namespace: Namespace = cluster.DEFAULT_NAMESPACE,
-    name: Name = DEFAULT_NAME,
-    wait: Wait = True,
-    timeout: Timeout = WAIT_SECONDS,
-    planned: plan.Only = False,
-    output: Format = Output.TABLE,
-) -> None:
+@command(ResizeOptions)
+def resize(options: ResizeOptions) -> None:
     """Change the instance type of a node group: its nodes are replaced one after the other."""
+    group, size = options.group, options.size
     instance_types.size_of(NodeGroup(instance_type=size))
-
-    def changed(found: Kubernetes) -> Any:
-        return cluster.changed(found, group, instanceType=size)
-
-    _change(called, namespace, name, changed, wait, timeout, planned, output)
+    cluster.change(options, lambda found: _spec(cluster.changed(found, group, instanceType=size)))
 
 
-def _change(
-    called: str,
-    namespace: str,
-    name: str,
-    changed: Any,
-    wait: bool,
-    timeout: int,
-    planned: bool,
-    output: Output,
-) -> None:
-    """Write the node groups that ``changed`` computes, or print what that would do."""
-
-    async def run() -> Json | None:
-        async with connect.kube(name) as kube:
-            found = await cluster.get(kube, called, namespace)
-            spec = {"nodeGroups": changed(found)}
-            if planned:
-                return await cluster.after_change(kube, found, spec)
-            await cluster.put(kube, found, spec)
-            await cluster.wait_ready(kube, called, namespace, wait, timeout)
-            return None
-
-    cluster.show_plan(name, waiting.run(run()), output)
+def _spec(groups: Any) -> Json:
+    return {"nodeGroups": groups}
 
 
 def with_group(found: Kubernetes, group: str, fields: Json) -> Any:
