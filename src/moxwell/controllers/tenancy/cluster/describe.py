@@ -130,7 +130,7 @@ def _conditions(
 
 
 def _addons(seen: ObservedTenantCluster) -> Iterable[Condition]:
-    """Whether the add-ons run, as the control plane reports; None if it does not report."""
+    """Whether the add-ons run, as the control plane reports; empty if it does not report."""
     conditions = seen.control_plane.status.conditions if seen.control_plane else ()
     return (c for c in conditions if c.type == ADDONS_READY)
 
