@@ -55,10 +55,10 @@ regions:
     access: {{tokens: [{{token: {TOKEN_ID!r}, secret: {SECRET}, privsep: false}}]}}
 """
     made = read_world(text, "bench", 1.7e9)["r1"]
-    shelf = made.storages["local"].volumes_on("pve1")
+    volumes = made.storages["local"].volumes_on("pve1")
     for vmid in range(100, 100 + guests):
         name = f"{vmid}/vm-{vmid}-disk-0.qcow2"
-        shelf[name] = SimVolume(name, "qcow2", "images", 32 << 30, vmid=vmid)
+        volumes[name] = SimVolume(name, "qcow2", "images", 32 << 30, vmid=vmid)
         conf: dict[str, Any] = {
             "name": f"guest-{vmid}", "memory": "2048", "cores": 2, "sockets": 1, "agent": "1",
             "boot": "order=scsi0", "scsihw": "virtio-scsi-single", "tags": f"moxwell;mox-{vmid:x}",

@@ -2,7 +2,7 @@
 Compiles Moxwell and the packages it needs to bytecode, as pip does when it installs a wheel.
 
 Without bytecode every process would compile its modules at its start, which a test environment may
-have been told to do, and which costs CPU time and memory that no installation needs.
+are configured to do, and which costs CPU time and memory that no installation needs.
 """
 
 import compileall

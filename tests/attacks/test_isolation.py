@@ -46,32 +46,32 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage
 
 @in_module_loop
 @pytest.mark.parametrize(
-    "number, told",
+    "number, message",
     [
         pytest.param(signal.SIGKILL, "was killed by SIGKILL", id="kill -9"),
         pytest.param(signal.SIGSEGV, "was killed by SIGSEGV", id="a segmentation fault"),
     ],
 )
 async def test_a_dead_tenant_api_comes_back_and_hurts_nobody(
-    stage: Stage, number: signal.Signals, told: str
+    stage: Stage, number: signal.Signals, message: str
 ) -> None:
     runner = stage.runner
     assert isinstance(runner, ProcessControlPlanes)
     victim, other = await stage.up(stage.spec("a")), await stage.up(stage.spec("b"))
     before = runner.state(A)
     async with client(victim, stage.clock) as kube:
-        await kube.apply(config_map("kept", told), CONFIG_MAPS, force=True)
+        await kube.apply(config_map("kept", message), CONFIG_MAPS, force=True)
     os.kill(before.pid, number)
     async with client(other, stage.clock) as kube:  # answers while the other is away
         assert (await kube.version()).git_version
         while runner.state(A).pid == before.pid:
             assert await kube.get(CONFIG_MAPS, "cluster-info", "kube-public")
     again = await stage.up(stage.spec("a"))
-    assert told in again.last_exit
+    assert message in again.last_exit
     assert (again.port, again.ca) == (victim.port, victim.ca)
     assert runner.state(A).restarts == before.restarts + 1
     async with client(again, stage.clock) as kube:
-        assert (await kube.get(CONFIG_MAPS, "kept", "default"))["data"] == {"v": told}
+        assert (await kube.get(CONFIG_MAPS, "kept", "default"))["data"] == {"v": message}
 
 
 ALLOCATE = """
@@ -179,5 +179,5 @@ def test_too_much_memory_restarts_a_process_and_names_the_limit(tmp_path: Path) 
         await supervisor.stop(program.key)
         return state.last_exit
 
-    told = run_virtual(story())
-    assert told == "used 65 MiB of memory, more than its limit of 64 MiB"
+    message = run_virtual(story())
+    assert message == "used 65 MiB of memory, more than its limit of 64 MiB"

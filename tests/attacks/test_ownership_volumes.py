@@ -76,10 +76,10 @@ class Victims:
 
     def _put(self, storage: str) -> list[str]:
         names = [EARLIER, UNATTACHED, BACKUPS]
-        shelf = self.env.world().storages[storage].volumes_on("r1-h0")
+        volumes = self.env.world().storages[storage].volumes_on("r1-h0")
         for name in names:
             vmid = int(name.split("-")[1])
-            shelf[name] = SimVolume(name, "raw", "images", GIB, vmid=vmid)
+            volumes[name] = SimVolume(name, "raw", "images", GIB, vmid=vmid)
         return names
 
     async def create(self) -> None:
@@ -257,8 +257,8 @@ async def _earlier_volume(env: CsiEnvironment, kube: Kube, name: str) -> VolumeI
     """A bound claim with a disk as an earlier version named it."""
     claim = await kube.create(_claim(name, f"pv-{name}"), CLAIMS)
     disk = f"vm-9999-pvc-{claim['metadata']['uid']}"
-    shelf = env.world().storages["ceph"].volumes_on("r1-h0")
-    shelf[disk] = SimVolume(disk, "raw", "images", GIB, vmid=9999)
+    volumes = env.world().storages["ceph"].volumes_on("r1-h0")
+    volumes[disk] = SimVolume(disk, "raw", "images", GIB, vmid=9999)
     await kube.create(_pv(f"pv-{name}", f"r1//ceph/{disk}"), VOLUMES)
     return get_volume(f"r1//ceph/{disk}")
 

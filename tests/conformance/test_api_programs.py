@@ -133,8 +133,8 @@ def test_kube_scheduler_binds_a_pod(server: Embedded, scheduler: Process) -> Non
     assert bound == "n1", scheduler.tail()
     lease = server.kubectl("get", "lease", "-n", "kube-system", "-o", "name")
     assert "kube-scheduler" in lease
-    told = wait_for(lambda: server.kubectl("get", "events", "-o", "name") or None, "an event")
-    assert "event" in told
+    events = wait_for(lambda: server.kubectl("get", "events", "-o", "name") or None, "an event")
+    assert "event" in events
 
 
 @pytest.fixture

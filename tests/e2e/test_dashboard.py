@@ -19,7 +19,7 @@ OVERLAPS = """() => [...document.querySelectorAll('.gantt .line')].filter((line)
     const [text, took] = ['.track span', '.took'].map((x) => line.querySelector(x));
     return text.getBoundingClientRect().right > took.getBoundingClientRect().left;
 }).length"""  # of the words of a machine's timeline with the times beside them
-expect.set_options(timeout=LONG)  # what is said comes; how soon is the machine's affair
+expect.set_options(timeout=LONG)  # texts appear; how soon depends on the machine
 
 
 @pytest.fixture(scope="module")

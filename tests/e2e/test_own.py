@@ -119,11 +119,11 @@ def test_a_token_that_is_refused_and_then_mended(own: Own, mine: Instance) -> No
     refused = mine.run("up", "--config", own.config(wrong, "wrong.yaml"), check=False)
     assert refused.returncode == 1  # it runs, but no cluster can be made
     assert "login is refused" in refused.stderr
-    told = eventually(lambda: complaint(mine, "doctor", "login is refused"), "doctor complains")
-    assert "frankfurt" in told.stdout
-    assert "Authentication failed" in told.stdout
-    assert "Traceback" not in told.stdout + told.stderr
-    assert wrong not in told.stdout + told.stderr + mine.log()
+    result = eventually(lambda: complaint(mine, "doctor", "login is refused"), "doctor complains")
+    assert "frankfurt" in result.stdout
+    assert "Authentication failed" in result.stdout
+    assert "Traceback" not in result.stdout + result.stderr
+    assert wrong not in result.stdout + result.stderr + mine.log()
     mine.run("down")
     mine.run("up", "--config", own.config())
     eventually(lambda: "frankfurt answers" in mine.run("doctor", check=False).stdout, "it answers")
@@ -134,6 +134,8 @@ def test_a_clock_that_nobody_set(mine: Instance, tmp_path: Path) -> None:
     folder.mkdir()
     with proxmox(folder, shift=600) as skewed:
         assert mine.run("up", "--config", skewed.config(), check=False).returncode == 1
-        told = eventually(lambda: complaint(mine, "verify", "s ahead of ours"), "verify complains")
-        assert "timedatectl set-ntp true" in told.stdout
+        result = eventually(
+            lambda: complaint(mine, "verify", "s ahead of ours"), "verify complains"
+        )
+        assert "timedatectl set-ntp true" in result.stdout
         mine.run("down")

@@ -45,7 +45,7 @@ def test_kubectl_sees_nodes_in_their_regions_and_pods_on_them(lab: LabInspector)
     assert lab.spaces() >= {"default", SPACE}
     lab.settles(DEMO, SPACE, len(lab.objects("machines.cluster.x-k8s.io", SPACE)))
     tenant = lab.instance.folder / "demo.kubeconfig"
-    lab.instance.run("cluster", "kubeconfig", DEMO, "--file", str(tenant))  # as it told us to
+    lab.instance.run("cluster", "kubeconfig", DEMO, "--file", str(tenant))  # as `up` printed
     place = "topology.kubernetes.io/region"
     nodes = lab.objects("nodes", tenant=tenant)
     assert {n["metadata"]["labels"][place] for n in nodes} == regions(lab)

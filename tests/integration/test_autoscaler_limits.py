@@ -114,12 +114,12 @@ def test_node_pools_keep_to_the_quota_of_the_tenant() -> None:
         await world.kube.create(pool_object("second", weight=5), NodePool.resource)
         await world.kube.create(deployment("web", 12), DEPLOYMENTS)
 
-        async def told() -> bool:
+        async def reported() -> bool:
             found = await world.has_event("FailedScheduling", "the quota of the tenant leaves")
             limited = await world.has_event("FailedScheduling", "limit")
             return found or limited
 
-        await world.until(told)
+        await world.until(reported)
         await world.clock.sleep(120)
         sizes = [int(n["status"]["capacity"]["cpu"]) for n in await nodes(world)]
         assert 0 < sum(sizes) <= 6

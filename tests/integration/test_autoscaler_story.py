@@ -72,11 +72,11 @@ def test_a_pod_that_never_fits_is_told_and_delays_no_other() -> None:
             async def bound() -> bool:
                 return len(await bound_pods(world)) == 1
 
-            async def told() -> bool:
+            async def reported() -> bool:
                 return await world.has_event("FailedScheduling", "the nearest type of default is")
 
             await world.until(bound)
-            await world.until(told)
+            await world.until(reported)
             assert len(await claims(world)) == 1
 
     run_virtual(story())

@@ -55,6 +55,6 @@ class TestProcessControlPlanes(ControlPlanesContract):
         assert isinstance(runner, ProcessControlPlanes)
         before = await stage.up(stage.spec("a"))
         pid = runner.state(stage.spec("a").key).pid
-        told = stage.spec("a", address=before.host, port=before.port, replicas=2)
-        assert (await stage.up(told)).ready
-        assert runner.state(told.key).pid == pid
+        changed = stage.spec("a", address=before.host, port=before.port, replicas=2)
+        assert (await stage.up(changed)).ready
+        assert runner.state(changed.key).pid == pid

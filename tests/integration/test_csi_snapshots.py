@@ -208,8 +208,8 @@ def test_a_clone_is_linked_if_independent_or_requested(
         back = await made(
             control, "pvc-2", storage, params={"cloneMode": mode}, source=calls.of_snapshot(taken)
         )
-        shelves = env.world().storages[storage].volumes.values()
-        parents = [v.parent for shelf in shelves for v in shelf.values() if v.parent]
+        stored = env.world().storages[storage].volumes.values()
+        parents = [v.parent for volumes in stored for v in volumes.values() if v.parent]
         assert bool(parents) == linked
         if bound:
             with pytest.raises(FailedPrecondition, match="linked clones"):
@@ -231,8 +231,8 @@ def test_a_lock_that_a_failed_deletion_left_is_explained(tmp_path: Path) -> None
         vmid, name = env.helper_vms()[0], taken.snapshot_id.partition("@")[2]
         guest = env.world().guests[vmid]
         disk = volume.volume_id.rpartition("/")[2]
-        shelf = next(iter(env.world().storages["ceph"].volumes.values()))
-        shelf["vm-500-disk-0"] = SimVolume(
+        volumes = next(iter(env.world().storages["ceph"].volumes.values()))
+        volumes["vm-500-disk-0"] = SimVolume(
             "vm-500-disk-0", "raw", "images", GIB, vmid=500, parent=f"{disk}@{name}"
         )
         reader = env.driver.regions["r1"].reader
@@ -242,7 +242,7 @@ def test_a_lock_that_a_failed_deletion_left_is_explained(tmp_path: Path) -> None
             await calls.unsnapshot(control, taken)
         assert "lock" not in guest.conf
         guest.conf["lock"], guest.snapshots[name].state = "snapshot-delete", "delete"
-        del shelf["vm-500-disk-0"]
+        del volumes["vm-500-disk-0"]
         with pytest.raises(FailedPrecondition, match=f"qm unlock {vmid}"):
             await calls.unsnapshot(control, taken)
         del guest.conf["lock"]
@@ -414,8 +414,8 @@ def test_only_abandoned_helper_vms_are_collected(tmp_path: Path) -> None:
 def test_a_snapshot_of_proxmox_csi_plugin_is_listed_restored_and_deleted(tmp_path: Path) -> None:
     async def scenario(env: CsiEnvironment, control: ControllerService) -> None:
         name = "vm-9999-snapshot-6f0a2c1e-8d5f-4a7b-9c3d-0e1f2a3b4c5d"
-        shelf = env.world().storages["local-lvm"].volumes_on("r1-h0")
-        shelf[name] = SimVolume(name, "raw", "images", GIB, vmid=9999, content_id="monday")
+        volumes = env.world().storages["local-lvm"].volumes_on("r1-h0")
+        volumes[name] = SimVolume(name, "raw", "images", GIB, vmid=9999, content_id="monday")
         old = csi.Snapshot(snapshot_id=f"r1/r1-h0/local-lvm/{name}")
         assert [s.snapshot_id for s in await calls.snapshots(control)] == [old.snapshot_id]
         assert await calls.volumes(control) == []
@@ -437,11 +437,11 @@ def test_a_guest_with_a_reused_vmid_keeps_its_disks(tmp_path: Path) -> None:
         env.chaos("take-vmid", vmid=vmid, node="r1-h0")
         await asyncio.sleep(120)
         await calls.delete(control, clone)  # a repeated call finds nothing
-        shelf = env.world().storages["local-lvm"].volumes_on("r1-h0")
+        volumes = env.world().storages["local-lvm"].volumes_on("r1-h0")
         name = f"vm-{vmid}-disk-0"
-        shelf[name] = SimVolume(name, "raw", "images", GIB, vmid=vmid)
+        volumes[name] = SimVolume(name, "raw", "images", GIB, vmid=vmid)
         with pytest.raises(ForeignVolume, match=str(vmid)):
             await calls.delete(control, clone)
-        assert name in shelf
+        assert name in volumes
 
     run_scenario(tmp_path, scenario)

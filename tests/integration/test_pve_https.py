@@ -98,8 +98,8 @@ def test_an_upload_is_stored_unchanged(tmp_path: Path) -> None:
             wire = PveHttpTransport(config, LoopClock())
             await PveWriter(wire).storage.upload("pve1", "shared", FileUpload.of("a.iso", data))
             await asyncio.sleep(5)
-            shelf = simulator.regions["r1"].storages["shared"].volumes_on("pve1")
-            (volume,) = [v for v in shelf.values() if v.name == "iso/a.iso"]
+            volumes = simulator.regions["r1"].storages["shared"].volumes_on("pve1")
+            (volume,) = [v for v in volumes.values() if v.name == "iso/a.iso"]
             assert volume.size == len(data)
             await wire.close()
 

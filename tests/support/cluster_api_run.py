@@ -1,7 +1,7 @@
 """
 Our machine controllers in this process, between a genuine Kubernetes and simulated regions.
 
-In: a started control plane with Cluster API, and a story. Out: the story is told while everything
+In: a started control plane with Cluster API, and a story. Out: the story runs while everything
 runs, and everything has ended afterwards, also when the story failed. Guests boot from their seed
 disks and hear the power button; they join whatever cluster their seed names.
 """

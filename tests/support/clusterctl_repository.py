@@ -110,8 +110,8 @@ class Clusterctl:
         place = self._place("cert-manager", CERT_MANAGER)
         file = place / "cert-manager.yaml"
         file.write_text(yaml.safe_dump_all(_cert_manager()))
-        told = {"url": f"file://{file}", "version": CERT_MANAGER}
-        config = {"providers": self._listed, "cert-manager": told}
+        manager = {"url": f"file://{file}", "version": CERT_MANAGER}
+        config = {"providers": self._listed, "cert-manager": manager}
         (self.folder / "clusterctl.yaml").write_text(yaml.safe_dump(config))
 
 

@@ -59,9 +59,9 @@ class PageReader:
             time.sleep(1)  # a reader repeats a command that shows a state
             code, output = self.shell(command, follows=step.follows)
         assert "Traceback" not in output, output
-        told = f"$ {command}\n{output}\n{self.instance.log() if code else ''}"
-        assert (code != 0) == step.must_fail, told
-        assert missing_lines(step.output, output) == [], told
+        shown = f"$ {command}\n{output}\n{self.instance.log() if code else ''}"
+        assert (code != 0) == step.must_fail, shown
+        assert missing_lines(step.output, output) == [], shown
 
     def shell(self, command: str, *, follows: bool = False) -> tuple[int, str]:
         """Exit code and output; a command that follows a state is interrupted."""

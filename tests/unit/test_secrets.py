@@ -54,7 +54,7 @@ def test_a_mistake_is_told_without_the_secret_beside_it(
 
 
 def test_what_a_guest_is_told_prints_without_its_secrets() -> None:
-    told = ConfigDrive(f"#cloud-config\nwrite_files: [{{path: /token, content: {SECRET}}}]")
-    assert SECRET not in repr(told)
-    assert read_user_data(told).files == {"/token": SECRET}
-    assert SECRET not in repr(read_user_data(told))
+    drive = ConfigDrive(f"#cloud-config\nwrite_files: [{{path: /token, content: {SECRET}}}]")
+    assert SECRET not in repr(drive)
+    assert read_user_data(drive).files == {"/token": SECRET}
+    assert SECRET not in repr(read_user_data(drive))

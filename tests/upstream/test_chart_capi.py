@@ -88,8 +88,8 @@ class Stage:
         end = asyncio.get_running_loop().time() + PATIENCE_SECONDS
         while not await test():
             if asyncio.get_running_loop().time() > end:
-                told = await self.kubectl("get", EVERYTHING, "-n", "default", "-o", "yaml")
-                raise AssertionError(f"{what} did not come: {told[-9000:]}")
+                output = await self.kubectl("get", EVERYTHING, "-n", "default", "-o", "yaml")
+                raise AssertionError(f"{what} did not come: {output[-9000:]}")
             await asyncio.sleep(0.5)
 
     async def play_plane(self) -> None:
@@ -118,13 +118,13 @@ class Stage:
         return [v for rows in found for v, g in rows if v != 201 and not g.conf.get("template")]
 
     def seeds(self) -> list[str]:
-        shelves = [
-            shelf
+        stored = [
+            volumes
             for runtime in self.engine.runtimes.values()
             for storage in runtime.region.storages.values()
-            for shelf in storage.volumes.values()
+            for volumes in storage.volumes.values()
         ]
-        return [name for shelf in shelves for name in shelf if name.endswith(".iso")]
+        return [name for volumes in stored for name in volumes if name.endswith(".iso")]
 
 
 def test_the_chart_comes_and_goes(capi: ControlPlane, tmp_path: Path) -> None:

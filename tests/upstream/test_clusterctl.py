@@ -95,8 +95,8 @@ def test_every_template_is_generated_with_its_documented_variables(
     found = [d for d in yaml.safe_load_all(generated(clusterctl, "demo", flavor, values)) if d]
     assert {d["kind"] for d in found} >= {"Cluster", "ProxmoxCluster", "MachineDeployment"}
     listed = ["generate", "cluster", "demo", "--infrastructure", OFFER, "--list-variables", *SPACED]
-    told = clusterctl(*listed, *(["--flavor", flavor] if flavor else [])).stdout
-    required = told.partition("Required Variables:")[2].partition("Optional")[0]
+    output = clusterctl(*listed, *(["--flavor", flavor] if flavor else [])).stdout
+    required = output.partition("Required Variables:")[2].partition("Optional")[0]
     asked = {line.strip(" -") for line in required.splitlines() if line.strip()}
     assert asked - {"KUBERNETES_VERSION"} <= set(values)
 
@@ -185,9 +185,9 @@ def test_clusters_are_made_described_and_moved(
     home.until_nodes(4)
     assert all(proxmox.ours().values())  # the wide one has machines in both regions
     until("the seeds are gone", lambda: not _busy(home), home.tell)
-    told = clusterctl("describe", "cluster", "demo", "--kubeconfig", home.plane.kubeconfig).stdout
-    assert "ProxmoxCluster/demo" in told
-    assert "MachineDeployment/demo-workers" in told
+    output = clusterctl("describe", "cluster", "demo", "--kubeconfig", home.plane.kubeconfig).stdout
+    assert "ProxmoxCluster/demo" in output
+    assert "MachineDeployment/demo-workers" in output
     before, objects = snapshot(proxmox), _identities(home)
     assert len(before) == 4
 

@@ -52,8 +52,8 @@ class World:
         self._before = {(r, s): self._all(s, r) for r, s in CLASSES}
 
     def _all(self, storage: str, region: str) -> set[str]:
-        shelves = self.simulator.engine.runtimes[region].region.storages[storage].volumes.values()
-        return {v.name for shelf in shelves for v in shelf.values()}
+        stored = self.simulator.engine.runtimes[region].region.storages[storage].volumes.values()
+        return {v.name for volumes in stored for v in volumes.values()}
 
     def volumes(self, storage: str, region: str) -> set[str]:
         """The disks on a storage that were created since the start."""
@@ -126,9 +126,11 @@ class World:
         path = f"{STORAGE}/namespaces/kube-system/csistoragecapacities"
 
         def is_told(page: Any) -> bool:
-            told = {(i["storageClassName"], _zone(i)): i.get("capacity") for i in page["items"]}
+            published = {
+                (i["storageClassName"], _zone(i)): i.get("capacity") for i in page["items"]
+            }
             here = (("r1-ceph", "r1-h0"), ("r2-nfs", "r2-h0"))
-            return all(told.get(location) not in (None, "0") for location in here)
+            return all(published.get(location) not in (None, "0") for location in here)
 
         await self.until(path, is_told)
 

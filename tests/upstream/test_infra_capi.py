@@ -3,7 +3,7 @@ Machines under genuine Cluster API: core, kubeadm bootstrap and IPAM provider, P
 
 One Kubernetes apiserver is both the management cluster and the cluster that the machines join:
 guests read their seed disk, join with the token that the genuine bootstrap provider made, and
-become Nodes. What is told are the scenes of ``moxwell.testing.machine_stories``, one after the
+become Nodes. The scenes are those of ``moxwell.testing.machine_stories``, one after the
 other on one cluster, half of them on another one: two workers share them. The embedded stage tells
 the same ones.
 """

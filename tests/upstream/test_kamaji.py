@@ -283,11 +283,13 @@ class Story:
         end = asyncio.get_running_loop().time() + PATIENCE_SECONDS
         while not (found := await test()):
             if asyncio.get_running_loop().time() > end:
-                told = await self.get("tenantcontrolplanes,kamajicontrolplanes,machines,pods", "-A")
+                output = await self.get(
+                    "tenantcontrolplanes,kamajicontrolplanes,machines,pods", "-A"
+                )
                 log = (self.plane.folder / "kamaji.log").read_text()[-3000:]
                 raise AssertionError(
                     f"{what} did not come: {self._kubelet.problems[-3:]} {log} "
-                    f"{json.dumps(told)[-4000:]}"
+                    f"{json.dumps(output)[-4000:]}"
                 )
             await asyncio.sleep(0.5)
         return found

@@ -157,8 +157,8 @@ async def test_we_convert_as_cluster_api_does(kube: Kube, kind: str) -> None:
     assert json_merge.merge_diff(bare(new["spec"]), bare(ours["spec"])) == {}
     new["metadata"].pop("annotations", None)  # which would tell what it was
     back = family.convert(new, "v1beta1")
-    told = {"namespace"}  # upstream fills it in, and a reference of ours names none
-    assert bare(without(old["spec"], told)) == bare(without(back["spec"], told))
+    defaulted = {"namespace"}  # upstream fills it in, and a reference of ours names none
+    assert bare(without(old["spec"], defaulted)) == bare(without(back["spec"], defaulted))
 
 
 def without(value: Any, names: set[str]) -> Any:

@@ -65,7 +65,7 @@ spec:
         name: %(name)s-cp
   kubeadmConfigSpec:
 """
-MOULD = """
+TEMPLATE = """
 ---
 apiVersion: infrastructure.cluster.x-k8s.io/%(api)s
 kind: ProxmoxMachineTemplate
@@ -76,7 +76,7 @@ spec:
       templateID: 9000
       numCores: 2
 """
-CAPMOX_MOULD = f"""{MOULD}
+CAPMOX_TEMPLATE = f"""{TEMPLATE}
       sourceNode: pve1
       format: raw
       full: true
@@ -113,7 +113,7 @@ ALPHA2 = f"""{CLUSTER}
         kubeletExtraArgs:
           - {{name: provider-id, value: "proxmox://'{{{{ ds.meta_data.instance_id }}}}'"}}
     joinConfiguration: *node
-{CAPMOX_MOULD}
+{CAPMOX_TEMPLATE}
       numSockets: 2
       network: {{networkDevices: [{{name: net0, bridge: vmbr0, model: virtio}}]}}
 ---
@@ -184,7 +184,7 @@ spec:
       nodeRegistration:
         kubeletExtraArgs: {{provider-id: "proxmox://'{{{{ ds.meta_data.instance_id }}}}'"}}
     joinConfiguration: *node
-{CAPMOX_MOULD}
+{CAPMOX_TEMPLATE}
       numSockets: 1
       network: {{default: {{bridge: vmbr0, model: virtio}}}}
 """
@@ -203,7 +203,7 @@ THREE = f"""{CLUSTER}{PLACE}{PLANE}
           - name: node-labels
             value: "host={{{{ ds.meta_data.proxmox_node }}}},zone={{{{ ds.meta_data.zone }}}}"
     joinConfiguration: *node
-{MOULD}
+{TEMPLATE}
       spread: Require
 """
 CLUSTERS: dict[str, tuple[str, Json]] = {

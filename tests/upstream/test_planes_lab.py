@@ -81,8 +81,8 @@ def all_open(tenant: Kubectl) -> bool | None:
 
 
 def _tellers(tenant: Kubectl) -> set[str] | None:
-    told = tenant.get("events", "--field-selector=reason=Scheduled")["items"]
-    return {str(e.get("reportingComponent") or e["source"]["component"]) for e in told} or None
+    events = tenant.get("events", "--field-selector=reason=Scheduled")["items"]
+    return {str(e.get("reportingComponent") or e["source"]["component"]) for e in events} or None
 
 
 def test_a_lab_on_genuine_programs(tmp_path: Path, envtest_program: Callable[[str], Path]) -> None:
@@ -98,8 +98,8 @@ def test_a_lab_on_genuine_programs(tmp_path: Path, envtest_program: Callable[[st
         tenant("create", "deployment", "web", "--image=nginx", "--replicas=6")
         nodes = wait_for(lambda: running(tenant, "web"), "six running pods", seconds=240)
         assert len(set(nodes)) == 3
-        told = wait_for(lambda: _tellers(tenant), "events of the scheduler")
-        assert told == {"default-scheduler"}
+        events = wait_for(lambda: _tellers(tenant), "events of the scheduler")
+        assert events == {"default-scheduler"}
         _volumes_are_bound_and_attached_by_genuine_controllers(tenant)
         _a_merged_kubeconfig_gets_new_certificates(lab, kubectl, own)
         before = lives(lab)

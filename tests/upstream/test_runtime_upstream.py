@@ -58,13 +58,13 @@ class Telling(Reconciler[Thing, None, Done, ThingStatus]):
     """Sets Ready on each thing and reports each pass to the test."""
 
     kind = Thing
-    finalizer = "test.moxwell.dev/told"
+    finalizer = "test.moxwell.dev/seen"
 
     def __init__(self) -> None:
-        self.told: asyncio.Queue[str] = asyncio.Queue()
+        self.seen: asyncio.Queue[str] = asyncio.Queue()
 
     async def see(self, obj: Thing, reader: Reader) -> None:
-        self.told.put_nowait(f"{obj.name} {'gone' if obj.deleting else obj.spec.size}")
+        self.seen.put_nowait(f"{obj.name} {'gone' if obj.deleting else obj.spec.size}")
 
     def plan(self, obj: Thing, seen: None) -> Done:
         return Done()
@@ -73,11 +73,11 @@ class Telling(Reconciler[Thing, None, Done, ThingStatus]):
         raise AssertionError("Done is not executed")
 
     def describe(self, obj: Thing, seen: None, move: Done) -> ThingStatus:
-        ready = Condition(type="Ready", status="True", reason="Told")
+        ready = Condition(type="Ready", status="True", reason="Seen")
         return ThingStatus(ready=True, conditions=(ready,))
 
     def events(self, obj: Thing, seen: None, move: Done) -> Sequence[Note]:
-        return (Note("Told", "so"),)
+        return (Note("Seen", "so"),)
 
 
 @asynccontextmanager
@@ -106,18 +106,18 @@ async def test_a_controller_holds_a_lease_writes_status_and_events_and_lets_go(
     runtime = assemble(transport, SystemClock(), settings, rng=random.Random(1))
     runtime.manager.add(Controller(name="test.tell", reconciler=telling, owns=("Ready",)))
     async with running(runtime):
-        await kube.create(thing("told", namespace=NS, size=1), THINGS)
-        assert await telling.told.get() == "told 1"
+        await kube.create(thing("seen", namespace=NS, size=1), THINGS)
+        assert await telling.seen.get() == "seen 1"
         lease = await kube.get(LEASES, "runtime", NS)
         assert lease["spec"]["holderIdentity"] == "me"
-        await kube.merge(THINGS, "told", {"spec": {"size": 2}}, NS)
-        while await telling.told.get() != "told 2":
+        await kube.merge(THINGS, "seen", {"spec": {"size": 2}}, NS)
+        while await telling.seen.get() != "seen 2":
             continue
-        await kube.delete(THINGS, "told", NS)
-        while await telling.told.get() != "told gone":
+        await kube.delete(THINGS, "seen", NS)
+        while await telling.seen.get() != "seen gone":
             continue
-        await gone(kube, "told")
-    events = [e for e in (await kube.list(EVENTS, NS)).items if e["reason"] == "Told"]
+        await gone(kube, "seen")
+    events = [e for e in (await kube.list(EVENTS, NS)).items if e["reason"] == "Seen"]
     assert sum(e["count"] for e in events) >= 1
     assert (await kube.get(LEASES, "runtime", NS))["spec"]["holderIdentity"] == ""
 
@@ -277,9 +277,9 @@ async def test_a_killed_replica_gives_its_regions_to_the_other(transport: KubeTr
                 await asyncio.sleep(0.2)
             for region in regions:
                 await kube.merge(THINGS, region, {"spec": {"size": 7}}, NS)
-            told: set[str] = set()
-            while not {f"{region} 7" for region in regions} <= told:
-                told.add(await replicas["two"].told.get())
+            seen: set[str] = set()
+            while not {f"{region} 7" for region in regions} <= seen:
+                seen.add(await replicas["two"].seen.get())
     finally:
         for task in tasks.values():
             task.cancel()

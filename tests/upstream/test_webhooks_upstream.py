@@ -216,7 +216,7 @@ async def serving(plane: ControlPlane, port: int) -> AsyncIterator[tuple[Kube, H
     clock = Hasty()
     path = plane.folder / "config.yaml"
     path.write_text(CONFIG)
-    wish = operator.OperatorOptions(
+    options = operator.OperatorOptions(
         config=path,
         settings=ManagerSettings(elect=False, webhooks=Listen(port=port), namespace=SPACE),
         controllers=("infra",),
@@ -226,10 +226,10 @@ async def serving(plane: ControlPlane, port: int) -> AsyncIterator[tuple[Kube, H
         connect(plane.kubeconfig_for(ACCOUNT, *groups)) as ours,
         connect(plane.kubeconfig) as admin,
     ):
-        runtime = assemble(ours, clock, wish.settings, rng=random.Random(1), clusters=Cluster)
+        runtime = assemble(ours, clock, options.settings, rng=random.Random(1), clusters=Cluster)
         known = config.load(path)
         regions = Regions(known, clock)
-        operator.compose(runtime, clock, regions, RegionRegistry(regions, known), wish)
+        operator.compose(runtime, clock, regions, RegionRegistry(regions, known), options)
         async with running(runtime):
             async with asyncio.timeout(PATIENCE_SECONDS):
                 await runtime.manager.wait_ready()
@@ -285,7 +285,7 @@ async def rewrite(kube: Kube, kind: str, version: str, name: str) -> None:
 
 
 def said(obj: Json) -> Json:
-    """The wish, without what is empty."""
+    """The spec, without what is empty."""
     return dict(
         json_merge.without_nulls({k: v for k, v in obj["spec"].items() if v not in ({}, [])})
     )
@@ -405,7 +405,7 @@ async def test_a_bad_object_is_refused_with_our_sentence(
 
 
 async def test_what_became_wrong_may_still_be_labelled_and_go(kube: Kube) -> None:
-    """A rule that looks at the past refuses a changed wish, and nothing else."""
+    """A rule that looks at the past refuses a changed spec, and nothing else."""
     machines = resource_of(version="v1beta2")
     obj = tree("ProxmoxMachineTemplate", "v1beta2", "fixed")
     templates = resource_of("ProxmoxMachineTemplate", "v1beta2")

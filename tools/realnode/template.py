@@ -76,7 +76,7 @@ WantedBy=multi-user.target
     "etc/sysctl.d/90-kubernetes.conf": "net.ipv4.ip_forward = 1\n",
     "etc/cloud/cloud.cfg.d/90-node.cfg": "datasource_list: [NoCloud, None]\nlocale: false\n",
 }
-# kubelet 1.35 and newer refuse cgroup v1 unless they are told twice.
+# kubelet 1.35 and newer refuse cgroup v1 unless two settings allow it.
 CGROUP_V1 = {
     "etc/kubernetes/kubelet.conf.d/10-cgroup.conf": """apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration

@@ -10,8 +10,8 @@ PAGE = Path(__file__).parents[3] / "docs" / "reference" / "kinds.md"
 
 
 def test_the_page_equals_the_output_of_render_kinds() -> None:
-    told = "run `moxwell render kinds > docs/reference/kinds.md`"
-    assert PAGE.read_text() == registry.render_kinds(), told
+    advice = "run `moxwell render kinds > docs/reference/kinds.md`"
+    assert PAGE.read_text() == registry.render_kinds(), advice
 
 
 @pytest.mark.parametrize(

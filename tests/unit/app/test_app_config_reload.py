@@ -46,7 +46,7 @@ class Standalone:
         )
 
     async def edit(self, text: str) -> tuple[list[str], list[str]]:
-        """The regions and what the user is told, after an edit and a while."""
+        """The regions and the messages for the user, after an edit and a while."""
         self.file.write_text(text)
         await asyncio.sleep(30)
         return sorted(r.name for r in self.regions.values()), list(read_record(self.record).lines())
@@ -58,12 +58,12 @@ def test_an_edited_file_is_taken_over(tmp_path: Path) -> None:
         watching = asyncio.create_task(made.reload.run())
         assert await made.edit(ONE) == (["north"], [])
         assert await made.edit(TWO) == (["north", "south"], [])
-        regions, told = await made.edit("clusters: 3\n")
+        regions, messages = await made.edit("clusters: 3\n")
         assert regions == ["north", "south"]
-        assert "the changed configuration is not used: " in told[0]
-        regions, told = await made.edit(ONE + "control_planes: {address: 127.0.0.1}\n")
+        assert "the changed configuration is not used: " in messages[0]
+        regions, messages = await made.edit(ONE + "control_planes: {address: 127.0.0.1}\n")
         assert regions == ["north"]
-        assert told == [
+        assert messages == [
             "changes of control_planes take effect at the next start: `moxwell down`, `moxwell up`"
         ]
         before = next(iter(made.regions.values())).config

@@ -21,7 +21,7 @@ from moxwell.app.supervise import DaemonSupervisor, Exited, restart_after
         pytest.param(-11, 5.0, 0, 1, False, 1.0, id="a segmentation fault"),
         pytest.param(-9, 5.0, 4, 4, False, 8.0, id="killed again and again"),
         pytest.param(-9, 5.0, 40, 40, False, 60.0, id="never rarer than each minute"),
-        pytest.param(-15, 5.0, 0, 1, True, None, id="told to end"),
+        pytest.param(-15, 5.0, 0, 1, True, None, id="terminated"),
     ],
 )
 def test_when_the_daemon_is_restarted(

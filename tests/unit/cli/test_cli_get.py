@@ -17,7 +17,7 @@ from moxwell.testing.loop import LoopClock, run_virtual
 
 MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 SPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
-Told = Callable[..., str]
+Printed = Callable[..., str]
 
 
 async def with_objects(then: Callable[[Kube], Awaitable[None]]) -> None:
@@ -34,7 +34,7 @@ async def with_objects(then: Callable[[Kube], Awaitable[None]]) -> None:
 
 
 @pytest.fixture
-def told(capsys: pytest.CaptureFixture[str]) -> Told:
+def printed(capsys: pytest.CaptureFixture[str]) -> Printed:
     def ask(*words: str, o: str = "table", n: str = "", selector: str = "") -> str:
         async def then(kube: Kube) -> None:
             asked = get.parse_queries(await kube.discover(), words, n, selector)
@@ -52,8 +52,8 @@ def names(text: str) -> list[str]:
     ]
 
 
-def test_several_are_a_list_as_kubectl_prints_it(told: Told) -> None:
-    tree = json.loads(told("cm", o="json", n="red"))
+def test_several_are_a_list_as_kubectl_prints_it(printed: Printed) -> None:
+    tree = json.loads(printed("cm", o="json", n="red"))
     assert (tree["apiVersion"], tree["kind"], tree["metadata"]) == (
         "v1",
         "List",
@@ -62,12 +62,12 @@ def test_several_are_a_list_as_kubectl_prints_it(told: Told) -> None:
     assert {(o["apiVersion"], o["kind"]) for o in tree["items"]} == {("v1", "ConfigMap")}
 
 
-def test_none_is_an_empty_list(told: Told) -> None:
-    assert json.loads(told("secrets", o="json", n="red"))["items"] == []
+def test_none_is_an_empty_list(printed: Printed) -> None:
+    assert json.loads(printed("secrets", o="json", n="red"))["items"] == []
 
 
-def test_one_by_name_is_itself(told: Told) -> None:
-    tree = yaml.safe_load(told("configmap", "red", o="yaml", n="red"))
+def test_one_by_name_is_itself(printed: Printed) -> None:
+    tree = yaml.safe_load(printed("configmap", "red", o="yaml", n="red"))
     assert (tree["kind"], tree["metadata"]["name"]) == ("ConfigMap", "red")
 
 
@@ -84,16 +84,16 @@ WORDS: dict[str, tuple[tuple[str, ...], dict[str, str], str]] = {
 
 
 @pytest.mark.parametrize(("words", "more", "said"), WORDS.values(), ids=WORDS)
-def test_names(told: Told, words: tuple[str, ...], more: dict[str, str], said: str) -> None:
-    assert told(*words, o="name", **more) == said
+def test_names(printed: Printed, words: tuple[str, ...], more: dict[str, str], said: str) -> None:
+    assert printed(*words, o="name", **more) == said
 
 
-def test_everywhere_is_what_is_meant_without_a_namespace(told: Told) -> None:
-    assert {"blue/both", "red/both", "red/red"} <= set(names(told("cm", o="json")))
+def test_everywhere_is_what_is_meant_without_a_namespace(printed: Printed) -> None:
+    assert {"blue/both", "red/both", "red/red"} <= set(names(printed("cm", o="json")))
 
 
-def test_tables_name_the_namespace_and_wide_ones_show_more(told: Told) -> None:
-    plain, wide = told("cm,ns", n="red"), told("deployments,cm", o="wide", n="red")
+def test_tables_name_the_namespace_and_wide_ones_show_more(printed: Printed) -> None:
+    plain, wide = printed("cm,ns", n="red"), printed("deployments,cm", o="wide", n="red")
     assert plain.splitlines()[0].split()[:2] == ["NAMESPACE", "NAME"]
     assert "Active" in plain
     assert "red" in wide
@@ -111,10 +111,14 @@ ERRORS: dict[str, tuple[tuple[str, ...], dict[str, str], type[Exception], str]] 
 
 @pytest.mark.parametrize(("words", "more", "error", "said"), ERRORS.values(), ids=ERRORS)
 def test_bad_words(
-    told: Told, words: tuple[str, ...], more: dict[str, str], error: type[Exception], said: str
+    printed: Printed,
+    words: tuple[str, ...],
+    more: dict[str, str],
+    error: type[Exception],
+    said: str,
 ) -> None:
     with pytest.raises(error, match=said):
-        told(*words, **more)
+        printed(*words, **more)
 
 
 def test_as_list_holds_anything() -> None:

@@ -49,12 +49,14 @@ def test_a_token_file_is_read_again_each_minute_and_after_a_refusal(tmp_path: Pa
     assert run_virtual(story()) == ["Bearer one", "Bearer one", "Bearer two", "Bearer three"]
 
 
-@pytest.mark.parametrize("text, told", [(None, "cannot read"), (" \n", "is empty")])
-def test_a_token_file_without_token_is_told(tmp_path: Path, text: str | None, told: str) -> None:
+@pytest.mark.parametrize("text, message", [(None, "cannot read"), (" \n", "is empty")])
+def test_a_token_file_without_token_is_reported(
+    tmp_path: Path, text: str | None, message: str
+) -> None:
     path = tmp_path / "token"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(NoCredentials, match=told):
+    with pytest.raises(NoCredentials, match=message):
         run_virtual(TokenFile(path, LoopClock()).identity())
 
 
@@ -95,12 +97,12 @@ async def test_a_plugin_knows_its_cluster_if_it_wants_to(tmp_path: Path) -> None
     )
     info = {"server": "https://a"}
     await ExecCredentials(ExecPlugin(command=command, cluster_info=info), LoopClock()).identity()
-    told = msgspec.json.decode((tmp_path / "info").read_bytes())
-    assert told["spec"] == {"interactive": False, "cluster": info}
+    message = msgspec.json.decode((tmp_path / "info").read_bytes())
+    assert message["spec"] == {"interactive": False, "cluster": info}
 
 
 class Wall:
-    """A clock that shows what it is told."""
+    """A clock that shows a given time."""
 
     def __init__(self) -> None:
         self.at = START
@@ -127,7 +129,7 @@ async def test_a_plugin_is_asked_again_shortly_before_its_answer_expires(tmp_pat
 
 
 @pytest.mark.parametrize(
-    "lines, told",
+    "lines, message",
     [
         pytest.param("echo no >&2; exit 3", "ended with 3: no", id="it fails"),
         pytest.param("echo hello", "no ExecCredential", id="it says something else"),
@@ -137,8 +139,8 @@ async def test_a_plugin_is_asked_again_shortly_before_its_answer_expires(tmp_pat
         ),
     ],
 )
-async def test_a_plugin_that_fails_is_told(tmp_path: Path, lines: str, told: str) -> None:
-    with pytest.raises(NoCredentials, match=told):
+async def test_a_plugin_that_fails_is_reported(tmp_path: Path, lines: str, message: str) -> None:
+    with pytest.raises(NoCredentials, match=message):
         await ExecCredentials(ExecPlugin(command=script(tmp_path, lines)), LoopClock()).identity()
 
 

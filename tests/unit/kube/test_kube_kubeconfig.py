@@ -60,15 +60,15 @@ def test_a_named_context_is_taken_instead() -> None:
 
 
 @pytest.mark.parametrize(
-    "context, told",
+    "context, message",
     [
         pytest.param("nope", "no context 'nope'; it has: bare, here", id="context"),
         pytest.param("lost", "no cluster 'gone'; it has: c", id="cluster"),
         pytest.param("whom", "no user 'gone'; it has: u", id="user"),
     ],
 )
-def test_what_is_missing_is_named(context: str, told: str) -> None:
-    with pytest.raises(NoKubeconfig, match=told):
+def test_what_is_missing_is_named(context: str, message: str) -> None:
+    with pytest.raises(NoKubeconfig, match=message):
         kubeconfig.parse(config()).access(CLOCK, {}, context)
 
 
@@ -121,7 +121,7 @@ def test_server_name_proxy_and_insecure_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "text, told",
+    "text, message",
     [
         pytest.param("a: [", "not YAML in line", id="no YAML"),
         pytest.param("clusters: 3", "not a kubeconfig: Expected `array", id="another shape"),
@@ -135,8 +135,8 @@ def test_server_name_proxy_and_insecure_are_read() -> None:
         ),
     ],
 )
-def test_a_bad_kubeconfig_is_explained(text: str, told: str) -> None:
-    with pytest.raises(BadKubeconfig, match=told):
+def test_a_bad_kubeconfig_is_explained(text: str, message: str) -> None:
+    with pytest.raises(BadKubeconfig, match=message):
         kubeconfig.parse(text).access(CLOCK, {})
 
 

@@ -69,7 +69,7 @@ BLOCK = {"region": "a", "url": "https://a", "token_id": "u@pve!t", "token_secret
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         pytest.param({"tokenid": "x"}, "clusters[0]: unknown tokenid; known are", id="a typo"),
         pytest.param({"region": ""}, "region must be", id="no region"),
@@ -93,21 +93,21 @@ BLOCK = {"region": "a", "url": "https://a", "token_id": "u@pve!t", "token_secret
         pytest.param({"region": ["x"]}, "region must be a text", id="a list as text"),
     ],
 )
-def test_an_error_names_the_wrong_key(change: dict[str, object], told: str) -> None:
+def test_an_error_names_the_wrong_key(change: dict[str, object], message: str) -> None:
     import yaml
 
     text = yaml.safe_dump({"clusters": [{**BLOCK, **change}]})
-    if not told:
+    if not message:
         assert config.parse(text)
         return
     with pytest.raises(InvalidConfig, match=r"clusters\[0\]|cannot read") as caught:
         config.parse(text)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("", "must be a mapping"),
         ("clusters: []", "at least one"),
@@ -117,10 +117,10 @@ def test_an_error_names_the_wrong_key(change: dict[str, object], told: str) -> N
         ("a: [", "not YAML in line"),
     ],
 )
-def test_a_file_without_configuration_is_refused(text: str, told: str) -> None:
+def test_a_file_without_configuration_is_refused(text: str, message: str) -> None:
     with pytest.raises(InvalidConfig) as caught:
         config.parse(text)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_duplicate_region_is_refused() -> None:

@@ -105,7 +105,7 @@ def test_the_end_of_the_connection_ends_a_body_without_length() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("said", "message"),
     [
         pytest.param(b"", "closed", id="nothing"),
         pytest.param(OK[:-1], "closed", id="a body cut short"),
@@ -117,8 +117,8 @@ def test_the_end_of_the_connection_ends_a_body_without_length() -> None:
         pytest.param(b"X" * 70_000, "not an HTTP response", id="an endless head"),
     ],
 )  # fmt: skip
-def test_an_incomplete_or_invalid_response_is_an_error(said: bytes, told: str) -> None:
-    with pytest.raises(ConnectionLost, match=told):
+def test_an_incomplete_or_invalid_response_is_an_error(said: bytes, message: str) -> None:
+    with pytest.raises(ConnectionLost, match=message):
         once(Server(said, close=True))
 
 

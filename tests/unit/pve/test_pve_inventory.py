@@ -189,8 +189,8 @@ async def test_an_unreachable_region_keeps_its_last_view_and_reports_it() -> Non
     assert set(seen.guests) == {100}
     world.down = False
     await seen.refresh()
-    told = [e.reachable for e in world.events if isinstance(e, InventoryHealth)]
-    assert told == [True, False, True]
+    reported = [e.reachable for e in world.events if isinstance(e, InventoryHealth)]
+    assert reported == [True, False, True]
 
 
 async def test_is_gone_is_false_for_invisible_guests() -> None:

@@ -45,7 +45,7 @@ def test_the_owner_of_a_guest(guest: GuestConfig, owner: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("guest", "error", "told"),
+    ("guest", "error", "message"),
     [
         (config(description=OTHERS.line), Foreign, "is owned by"),
         (config(), Foreign, "has no owner mark"),
@@ -54,9 +54,9 @@ def test_the_owner_of_a_guest(guest: GuestConfig, owner: str | None) -> None:
     ],
 )
 def test_a_guest_of_another_owner_is_refused(
-    guest: GuestConfig, error: type[Exception], told: str
+    guest: GuestConfig, error: type[Exception], message: str
 ) -> None:
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=message):
         ownership.verify(guest, OURS, "guest 100")
 
 

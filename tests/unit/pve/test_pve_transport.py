@@ -427,11 +427,11 @@ def certificate(folder: Path) -> tuple[ssl.SSLContext, str, str]:
 @pytest.mark.parametrize(
     ("how", "trusted"),
     [
-        pytest.param("nothing", False, id="verified unless told otherwise"),
+        pytest.param("nothing", False, id="verified by default"),
         pytest.param("ca", True, id="by its CA"),
         pytest.param("fingerprint", True, id="by its fingerprint"),
         pytest.param("wrong", False, id="not by another fingerprint"),
-        pytest.param("insecure", True, id="not at all, if told"),
+        pytest.param("insecure", True, id="not verified if insecure"),
     ],
 )
 def test_tls(how: str, trusted: bool, tmp_path: Path) -> None:

@@ -75,8 +75,8 @@ def test_what_vanished_while_history_was_lost_is_told_as_deleted() -> None:
     async def story() -> None:
         fake = FakeKube(LoopClock())
         kube, cache = Kube(fake), Cache[Any](THINGS)
-        told: list[tuple[str | None, str | None]] = []
-        cache.subscribe(lambda old, new, _: told.append((_name(old), _name(new))))
+        seen: list[tuple[str | None, str | None]] = []
+        cache.subscribe(lambda old, new, _: seen.append((_name(old), _name(new))))
         await kube.create(thing("stays"), THINGS)
         await kube.create(thing("goes"), THINGS)
         async with following(fake, cache):
@@ -88,7 +88,7 @@ def test_what_vanished_while_history_was_lost_is_told_as_deleted() -> None:
             await kube.delete(THINGS, "goes", "ns")
             fake.compact()
             await asyncio.sleep(60)
-            assert told == [(None, "goes"), (None, "stays"), ("goes", None)]
+            assert seen == [(None, "goes"), (None, "stays"), ("goes", None)]
 
     run_virtual(story())
 

@@ -17,7 +17,7 @@ def recorder(fake: FakeKube) -> Recorder:
     return Recorder(Kube(fake), LoopClock(), instance="test")
 
 
-def told(fake: FakeKube) -> list[tuple[str, int]]:
+def recorded(fake: FakeKube) -> list[tuple[str, int]]:
     return sorted((e["message"], e["count"]) for e in fake.objects("events"))
 
 
@@ -32,7 +32,7 @@ def test_equal_events_are_counted_on_one_object() -> None:
         fake = FakeKube(LoopClock())
         notes = recorder(fake)
         await tell(notes, "hello", "hello", "other", "hello")
-        assert told(fake) == [("hello", 3), ("other", 1)]
+        assert recorded(fake) == [("hello", 3), ("other", 1)]
         (event, *_) = fake.objects("events")
         assert event["involvedObject"]["uid"] == "u1"
         assert event["metadata"]["namespace"] == "ns"
@@ -49,10 +49,10 @@ def test_a_counted_event_that_was_removed_is_made_anew() -> None:
         await Kube(fake).delete_collection(EVENTS, "ns")
         await asyncio.sleep(1)
         await tell(notes, "hello")
-        assert told(fake) == [("hello", 1)]
+        assert recorded(fake) == [("hello", 1)]
         await asyncio.sleep(SAME_SECONDS + 1)
         await tell(notes, "hello")
-        assert told(fake) == [("hello", 1), ("hello", 1)]
+        assert recorded(fake) == [("hello", 1), ("hello", 1)]
 
     run_virtual(story())
 
@@ -61,8 +61,8 @@ def test_many_that_differ_only_in_their_text_are_combined() -> None:
     async def story() -> None:
         fake = FakeKube(LoopClock())
         await tell(recorder(fake), *(f"text {n}" for n in range(20)))
-        assert len(told(fake)) == 11
-        assert ("(combined from similar events)", 10) in told(fake)
+        assert len(recorded(fake)) == 11
+        assert ("(combined from similar events)", 10) in recorded(fake)
 
     run_virtual(story())
 
@@ -72,10 +72,10 @@ def test_an_object_that_talks_without_end_is_silenced_for_a_while() -> None:
         fake = FakeKube(LoopClock())
         notes = recorder(fake)
         await tell(notes, *["again"] * 100)
-        assert told(fake) == [("again", BURST)]
+        assert recorded(fake) == [("again", BURST)]
         await asyncio.sleep(300)
         await tell(notes, "again", "again")
-        assert told(fake) == [("again", BURST + 1)]
+        assert recorded(fake) == [("again", BURST + 1)]
         other = thing("two", meta={"uid": "u2"})
         await tell(notes, "hello", obj=other)
         assert len(fake.objects("events")) == 2
@@ -88,7 +88,7 @@ def test_a_refused_event_is_dropped_and_the_next_is_written() -> None:
         fake = FakeKube(LoopClock())
         fake.fail(lambda r: r.method == "POST", 403, "Forbidden")
         await tell(recorder(fake), "lost", "kept")
-        assert told(fake) == [("kept", 1)]
+        assert recorded(fake) == [("kept", 1)]
 
     run_virtual(story())
 

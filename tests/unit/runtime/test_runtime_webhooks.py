@@ -167,8 +167,8 @@ def test_replicas_share_one_secret_and_announce_its_authority() -> None:
         await a.announce(first.bundle)
         await b.announce(first.bundle)
         bundle = base64.b64encode(first.bundle).decode()
-        told = await kube.get(VALIDATING, "moxwell")
-        assert [w["clientConfig"]["caBundle"] for w in told["webhooks"]] == [bundle] * 2
+        webhooks = await kube.get(VALIDATING, "moxwell")
+        assert [w["clientConfig"]["caBundle"] for w in webhooks["webhooks"]] == [bundle] * 2
         found = await kube.get(CRDS, "things.g")
         assert found["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"] == bundle
         assert sum(r.method == "PATCH" for r in fake.requests) == 2
@@ -199,7 +199,7 @@ def test_a_start_is_trusted_only_when_apiservers_have_heard_of_it() -> None:
         fake = FakeKube(LoopClock())
         await converted(Kube(fake))
         assert await heard_after(fake) == HEARD_SECONDS
-        assert await heard_after(fake) == 0  # the second replica finds it told
+        assert await heard_after(fake) == 0  # the second replica finds it written
 
     run_virtual(story())
 

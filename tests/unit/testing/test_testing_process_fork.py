@@ -1,4 +1,4 @@
-"""Branches of a story: what the copies do stays theirs, and what goes wrong in them is told."""
+"""Branches of a story: what the copies do stays theirs, and their failures are reported."""
 
 import asyncio
 import os
@@ -39,8 +39,8 @@ async def tell(branches: Branches, otherwise: Callable[[], None]) -> list[str]:
 
 
 def test_the_original_goes_its_own_way() -> None:
-    told = run_virtual(tell(Branches(lambda number: number % 2 == 0), go_on))
-    assert told == [f"step {n}" for n in range(1, STEPS + 1)]
+    steps = run_virtual(tell(Branches(lambda number: number % 2 == 0), go_on))
+    assert steps == [f"step {n}" for n in range(1, STEPS + 1)]
 
 
 def test_without_a_wish_nothing_branches() -> None:

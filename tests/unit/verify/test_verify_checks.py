@@ -484,7 +484,7 @@ def test_what_may_not_be_read_is_said_and_nothing_concluded(part: str) -> None:
     found = verify.run_checks(
         Observation(now=datetime(2026, 1, 1, tzinfo=UTC), regions={"r1": region})
     )
-    told = [f for f in found if f.level != "ok"]
-    assert [(f.level, f.check) for f in told] == [("remark", "PermissionMissing")]
-    assert "Sys.Audit" in told[0].what
+    problems = [f for f in found if f.level != "ok"]
+    assert [(f.level, f.check) for f in problems] == [("remark", "PermissionMissing")]
+    assert "Sys.Audit" in problems[0].what
     assert verify.exit_code(found) == 0

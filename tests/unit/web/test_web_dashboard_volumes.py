@@ -1,4 +1,4 @@
-"""What the dashboard is told of volumes and addresses, and what it keeps over a restart."""
+"""Volumes and addresses on the dashboard, and what it keeps over a restart."""
 
 from pathlib import Path
 from typing import Any
@@ -69,11 +69,11 @@ def test_a_volume_says_what_is_with_it(objects: tuple[Any, ...], state: str, mes
 def test_a_claim_without_a_volume_is_shown_as_a_wish() -> None:
     spec = {"resources": {"requests": {"storage": "1Gi"}}, "storageClassName": "proxmox-ceph"}
     caches: Any = TenantCache(
-        made(PersistentVolumeClaim, "wish", spec=spec),
+        made(PersistentVolumeClaim, "pending", spec=spec),
         made(PersistentVolumeClaim, "had", spec={**spec, "volumeName": "pvc-1"}),
     )
     (found,) = dashboard_volumes.volumes_of(KEY, caches)
-    assert (found.name, found.state, found.storage) == ("wish", "waiting", "proxmox-ceph")
+    assert (found.name, found.state, found.storage) == ("pending", "waiting", "proxmox-ceph")
 
 
 def test_a_tenant_that_sleeps_shows_nothing() -> None:

@@ -1,4 +1,4 @@
-"""From a picture to records: what is said of machines, hosts and clusters."""
+"""From a picture to records: the texts of machines, hosts and clusters."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -257,7 +257,7 @@ PLACES = {
         "a/p2: needs 204800 MiB memory, 143360 MiB are free",
         "200 GiB on one host; most is free on a/p2: 140 GiB",
     ),
-    "another reason is told as it is": ("no template v1.35.0", "no template v1.35.0"),
+    "another reason is shown as it is": ("no template v1.35.0", "no template v1.35.0"),
     "a long one ends somewhere": ("word " * 60, ("word " * 31) + "word …"),
 }
 

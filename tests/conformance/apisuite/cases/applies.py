@@ -67,7 +67,7 @@ CASES = (
         server_side_apply(P, "two", cm("a", {"k": "1"})),
     ),
     case(
-        "a shared field stays until the last lets go",
+        "a shared field stays until the last manager removes it",
         status_only(server_side_apply(P, "one", cm("a", {"k": "1"}))),
         status_only(server_side_apply(P, "two", cm("a", {"k": "1"}))),
         server_side_apply(P, "one", cm("a")),

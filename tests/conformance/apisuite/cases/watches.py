@@ -63,7 +63,7 @@ CASES = (
         ),
     ),
     case(
-        "a write of nothing new is not told",
+        "a write that changes nothing sends no event",
         status_only(post(CM, cm("a", {"k": "1"}, labels=LABEL))),
         START,
         Watch(

@@ -19,7 +19,9 @@ def test_the_ipam_of_proxmox_is_used(ipam: str) -> None:
 
 
 def test_another_ipam_is_refused_where_proxmox_assigns_addresses() -> None:
-    with pytest.raises(Invalid, match=r"vnet\.dhcp: zone tenants .* uses the IPAM netbox") as told:
+    with pytest.raises(
+        Invalid, match=r"vnet\.dhcp: zone tenants .* uses the IPAM netbox"
+    ) as caught:
         refuse_zone(TenantVnet(zone="tenants", dhcp=True), seen("netbox"))
-    assert "set ipam pve in the zone" in str(told.value)
+    assert "set ipam pve in the zone" in str(caught.value)
     refuse_zone(TenantVnet(zone="tenants"), seen("netbox"))  # raises nothing

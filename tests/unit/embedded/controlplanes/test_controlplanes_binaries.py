@@ -1,4 +1,4 @@
-"""Genuine planes over programs that are only written down: what is said before anything is well."""
+"""Control planes from binaries that cannot start: states and errors before they are ready."""
 
 import asyncio
 import socket
@@ -20,7 +20,7 @@ from moxwell.runtime.key import Key
 from moxwell.testing.processes import FakeProcesses
 
 KEY = Key("team", "c1")
-WISH = HostedControlPlaneSpec(key=KEY, uid="u1", version="v1.36.3", replicas=1)
+TENANT = HostedControlPlaneSpec(key=KEY, uid="u1", version="v1.36.3", replicas=1)
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ async def test_the_store_comes_first_and_all_is_ended(tmp_path: Path, programs: 
     processes = FakeProcesses()
     planes = hosts(tmp_path, programs, processes)
     task = asyncio.create_task(planes.run())
-    plane = await planes.ensure(WISH)
+    plane = await planes.ensure(TENANT)
     assert (plane.ready, plane.initialized, plane.driver) == (False, False, "etcd")
     assert plane.message.startswith("etcd: ")
     assert plane.admin_kubeconfig == plane.ca_key == ""
@@ -76,7 +76,7 @@ async def test_ports_are_remembered_and_all_differ(tmp_path: Path, programs: Pat
     for _ in range(2):
         planes = hosts(tmp_path, programs, FakeProcesses())
         task = asyncio.create_task(planes.run())
-        await planes.ensure(WISH)
+        await planes.ensure(TENANT)
         record = TenantFolder(tmp_path / "root" / "tenants" / "team" / "c1", SystemClock()).find()
         assert record is not None
         etcd = planes.etcd.members()[0].ports
@@ -100,10 +100,10 @@ async def test_who_waits_for_an_end_begins_anew(
 
     monkeypatch.setattr(planes.etcd, "remove", removed)
     task = asyncio.create_task(planes.run())
-    await planes.ensure(WISH)
+    await planes.ensure(TENANT)
     end = asyncio.create_task(planes.destroy(KEY))
     await begun.wait()
-    anew = asyncio.create_task(planes.ensure(WISH))  # waits until the end is complete
+    anew = asyncio.create_task(planes.ensure(TENANT))  # waits until the end is complete
     await asyncio.sleep(0.05)
     assert not anew.done()
     may_end.set()
@@ -115,13 +115,13 @@ async def test_who_waits_for_an_end_begins_anew(
 async def test_a_port_that_nodes_know_is_not_exchanged(tmp_path: Path, programs: Path) -> None:
     planes = hosts(tmp_path, programs, FakeProcesses())
     task = asyncio.create_task(planes.run())
-    port = (await planes.ensure(WISH)).port
+    port = (await planes.ensure(TENANT)).port
     with socket.socket() as stranger:
         stranger.bind(("127.0.0.1", port))
         stranger.listen()
         with pytest.raises(PortTaken, match=f"port {port} .* is taken by another program"):
-            await planes.ensure(WISH)
-    assert (await planes.ensure(WISH)).port == port
+            await planes.ensure(TENANT)
+    assert (await planes.ensure(TENANT)).port == port
     await ended(task)
 
 
@@ -131,10 +131,10 @@ async def test_a_port_of_one_asleep_is_not_given_away(tmp_path: Path, programs: 
         tmp_path, programs, FakeProcesses(), lambda host: ports.pop() if ports else free_port()
     )
     task = asyncio.create_task(planes.run())
-    first = await planes.ensure(WISH)
+    first = await planes.ensure(TENANT)
     await planes.sleep(KEY)
     ports += [first.port, first.port]
-    second = await planes.ensure(replace(WISH, key=Key("team", "c2"), uid="u2"))
+    second = await planes.ensure(replace(TENANT, key=Key("team", "c2"), uid="u2"))
     assert second.port != first.port
     await ended(task)
 
@@ -142,14 +142,14 @@ async def test_a_port_of_one_asleep_is_not_given_away(tmp_path: Path, programs: 
 async def test_a_port_of_no_interest_is(tmp_path: Path, programs: Path) -> None:
     planes = hosts(tmp_path, programs, FakeProcesses())
     task = asyncio.create_task(planes.run())
-    await planes.ensure(WISH)
+    await planes.ensure(TENANT)
     tenant = TenantFolder(tmp_path / "root" / "tenants" / "team" / "c1", SystemClock())
     before = tenant.find()
     assert before is not None
     with socket.socket() as stranger:
         stranger.bind(("127.0.0.1", before.scheduler_port))
         stranger.listen()
-        await planes.ensure(WISH)
+        await planes.ensure(TENANT)
         after = tenant.find()
         assert after is not None
         assert after.scheduler_port != before.scheduler_port
@@ -161,7 +161,7 @@ async def test_nothing_is_forgotten_while_the_store_is_away(tmp_path: Path, prog
     """A tenant's folder goes last: until etcd has forgotten it, the next try knows of it."""
     planes = hosts(tmp_path, programs, FakeProcesses())
     task = asyncio.create_task(planes.run())
-    await planes.ensure(WISH)
+    await planes.ensure(TENANT)
     with pytest.raises(Unreachable, match="etcd"):
         await planes.destroy(KEY)
     assert planes.has(KEY)

@@ -18,7 +18,7 @@ SEAT = flags.TenantLayout(
     etcd_urls=("https://127.0.0.1:4",), etcd_prefix="/tenants/u1/",
 )  # fmt: skip
 MEMBER = EtcdMember(0, EtcdPorts(1, 2))
-WISH = HostedControlPlaneSpec(key=Key("team", "c1"), uid="u1", version="v1.36.3", replicas=1)
+TENANT = HostedControlPlaneSpec(key=Key("team", "c1"), uid="u1", version="v1.36.3", replicas=1)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_the_address_of_the_api_inside(network: str, address: str) -> None:
     ],
 )
 def test_the_api_is_as_kubeadm_and_kamaji_have_it(flag: str) -> None:
-    assert flag in flags.apiserver(RELEASE, WISH, SEAT)
+    assert flag in flags.apiserver(RELEASE, TENANT, SEAT)
 
 
 @pytest.mark.parametrize(
@@ -76,13 +76,13 @@ def test_the_api_is_as_kubeadm_and_kamaji_have_it(flag: str) -> None:
     ],
 )
 def test_the_controllers_sign_for_nodes_and_leave_the_cloud_to_us(flag: str) -> None:
-    assert flag in flags.controller_manager(RELEASE, WISH, SEAT)
+    assert flag in flags.controller_manager(RELEASE, TENANT, SEAT)
 
 
 def test_every_word_is_said_once() -> None:
     for argv in (
-        flags.apiserver(RELEASE, WISH, SEAT),
-        flags.controller_manager(RELEASE, WISH, SEAT),
+        flags.apiserver(RELEASE, TENANT, SEAT),
+        flags.controller_manager(RELEASE, TENANT, SEAT),
         flags.scheduler(RELEASE, SEAT),
         flags.etcd(Path("/k/etcd"), Path("/e"), MEMBER),
     ):

@@ -102,7 +102,7 @@ async def test_nothing_installed_names_the_programs(tmp_path: Path) -> None:
             "",
             {"MOXWELL_ENVTEST": "/envtest", "PATH": ""},
             ["/envtest"],
-            id="the envtest told by the environment",
+            id="the envtest that the environment names",
         ),
     ],
 )

@@ -48,14 +48,14 @@ def test_the_pause_grows(failures: int, seconds: float) -> None:
 
 def test_a_program_is_started_once_and_gets_well(tmp_path: Path) -> None:
     async def story() -> None:
-        processes, told = FakeProcesses(), []
+        processes, calls = FakeProcesses(), []
         keeper = Supervisor(processes, LoopClock())
         for _ in range(3):
-            await keeper.keep(program(tmp_path), lambda: told.append(1))
+            await keeper.keep(program(tmp_path), lambda: calls.append(1))
             await asyncio.sleep(1)
         state = keeper.state(tmp_path / "api")
         assert (state.healthy, state.pid, len(processes.started)) == (True, 1000, 1)
-        assert told
+        assert calls
         await keeper.stop(tmp_path / "api")
         assert processes.running == {}
 
