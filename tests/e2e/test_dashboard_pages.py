@@ -31,7 +31,7 @@ from moxwell.web.views import Views
 from support.dashboard_browser import open_browser
 from support.dashboard_overview import machine, overview, waiting
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("dashboard")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("dashboard pages")]
 LONG = 120_000  # the option below is one for all modules of a process
 PAGES = ("Estate", "Clusters", "Machines", "Pools", "Volumes", "Moves")
 PHONE = {"width": 390, "height": 844}
