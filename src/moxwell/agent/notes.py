@@ -12,7 +12,6 @@ from typing import Any
 
 BEGIN, END = "<!-- moxwell-agent", "-->"
 _BLOCK = re.compile(r"\n*<!-- moxwell-agent\n(.*?)\n-->\n*", re.DOTALL)
-MAX_NOTES = 65536
 
 
 def with_topology(notes: str, topology: dict[str, Any]) -> str:

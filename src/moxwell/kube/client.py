@@ -277,9 +277,6 @@ class Kube(SubresourceClient, DiscoveryClient, PrinterTables):
     async def update_status(self, old: T, new: T, at: Resource | None = None) -> T:
         return await self.update(old, new, at, subresource="status")
 
-    async def apply_status(self, obj: T, at: Resource | None = None, **options: Any) -> T:
-        return await self.apply(obj, at, subresource="status", **options)
-
     async def replace_status(self, obj: T, at: Resource | None = None) -> T:
         return await self.replace(obj, at, subresource="status")
 

@@ -36,9 +36,6 @@ class RequirementOperator(StrEnum):
     LTE = "Lte"
 
 
-NEGATIVE = frozenset({RequirementOperator.NOT_IN, RequirementOperator.DOES_NOT_EXIST})
-
-
 class InvalidRequirement(Invalid):
     """The requirement of a NodePool or pod is malformed."""
 

@@ -217,15 +217,6 @@ WRITES: list[Any] = [
         id="apply",
     ),
     pytest.param(
-        lambda k: k.apply_status(TOY),
-        (
-            "PATCH",
-            "/apis/toys.example/v1/namespaces/n/toys/a/status",
-            "application/apply-patch+yaml",
-        ),
-        id="apply status",
-    ),
-    pytest.param(
         lambda k: k.merge_status(Toy, "a", {"status": {"phase": "x"}}, "n"),
         (
             "PATCH",

@@ -14,7 +14,6 @@ from moxwell.pve.guests import GuestConfig
 from moxwell.pve.model import ObservedGuest
 from moxwell.pve.ownership import user_tags
 from moxwell.pve.regions import Region
-from moxwell.scheduling.guest_hardware import boot_disk
 from moxwell.scheduling.inventory_model import HostKey, Template
 from moxwell.scheduling.well_known_labels import architecture
 
@@ -28,7 +27,6 @@ class TemplateDetails:
 
     template: Template
     config: Mapping[str, str]
-    boot_bytes: int
     linkable: bool
 
     @property
@@ -86,7 +84,6 @@ def template_details_of(
     drives = {s: v for s, v in config.disks.items() if not _is_media(v)}
     used = frozenset(property_strings.volume(v).partition(":")[0] for v in drives.values()) - {""}
     rows = [region.inventory.storage(guest.host, name) for name in used]
-    slot = boot_disk(config.raw)
     template = Template(
         HostKey(region.name, guest.host),
         guest.vmid,
@@ -99,7 +96,7 @@ def template_details_of(
     linkable = bool(rows) and all(
         row is not None and row.type not in _NO_LINKED_CLONES for row in rows
     )
-    return TemplateDetails(template, dict(config.raw), config.size_bytes(slot), linkable)
+    return TemplateDetails(template, dict(config.raw), linkable)
 
 
 def _is_media(drive: str) -> bool:

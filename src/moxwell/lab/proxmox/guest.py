@@ -2,8 +2,8 @@
 The interface between the simulator and guest operating systems.
 
 The simulator calls ``booted`` when a guest has booted, ``stopped`` when its VM stopped, and
-``agent`` for guest agent commands. ``NoGuestOs`` is a guest without an operating system. The
-program that starts the simulator can supply an implementation, such as :mod:`moxwell.lab.guests`.
+``agent`` for guest agent commands. The program that starts the simulator can supply an
+implementation, such as :mod:`moxwell.lab.guests`; the default is :mod:`.builtin_guest`.
 """
 
 from collections.abc import Callable
@@ -71,19 +71,3 @@ class DiskWriter(Protocol):
     def content_id(self, storage: str, node: str, volume: SimVolume) -> str:
         """The content id of what the disk contains now; later writes do not change that content."""
         ...
-
-
-class NoGuestOs:
-    """A guest without an operating system."""
-
-    async def booted(self, vm: GuestVm) -> None:
-        return None
-
-    async def stopped(self, region: str, vmid: int) -> None:
-        return None
-
-    async def agent(self, vm: GuestVm, command: str, args: dict[str, Any]) -> Any:
-        raise GuestAgentNotRunning
-
-    def handles_shutdown(self, vm: GuestVm) -> bool:
-        return False

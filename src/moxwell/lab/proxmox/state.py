@@ -268,7 +268,6 @@ class SimHa:
     resources: dict[str, SimHaResource] = field(default_factory=dict)
     groups: dict[str, Row] = field(default_factory=dict)
     rules: dict[str, Row] = field(default_factory=dict)
-    armed_at: float | None = None  # when the first resource was added
     master: str = ""
     idle_since: float | None = None  # when the last resource was deleted
 

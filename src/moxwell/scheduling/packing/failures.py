@@ -241,14 +241,6 @@ class VolumeLimitReached(_Failure):
 
 
 @dataclass(frozen=True, slots=True)
-class NodeIsHeld(_Failure):
-    """The node was used too recently for consolidation to move pods onto it."""
-
-    def __str__(self) -> str:
-        return "node is under consolidateAfter"
-
-
-@dataclass(frozen=True, slots=True)
 class PodFailure:
     """Why a pod got no node: one failure per node pool that was tried, in that order."""
 

@@ -21,7 +21,6 @@ class PodClass:
 
     __slots__ = (
         "domain_groups",
-        "has_ports",
         "host",
         "host_groups",
         "inverse_owned",
@@ -48,7 +47,6 @@ class PodClass:
         self.strict, self.strict_host = traits.strict
         self.volumes = traits.volumes
         self.tolerance = traits.tolerance
-        self.has_ports = bool(traits.shape.host_ports)
         self.domain_groups: tuple[tuple[TopologyGroup, bool], ...] = ()
         self.host_groups: tuple[tuple[TopologyGroup, bool], ...] = ()
         self.inverse_owned: tuple[TopologyGroup, ...] = ()

@@ -126,10 +126,6 @@ class PodShape:
     volume_topologies: tuple[NodeTerm, ...] = ()
     volumes: tuple[tuple[str, str], ...] = ()
 
-    @property
-    def has_anti_affinity(self) -> bool:
-        return bool(self.anti_affinity or self.preferred_anti_affinity)
-
 
 @dataclass(frozen=True, slots=True)
 class PodDemand:

@@ -457,7 +457,7 @@ HOST = CandidateHost(
     stores={"local": HostStorage("local", 1 << 40, content=frozenset({"images", "iso"}))},
 )
 TEMPLATE = TemplateDetails(
-    Template(HostKey("r", "a"), 9000, "t", storages=frozenset({"local"})), {}, 8 << 30, False
+    Template(HostKey("r", "a"), 9000, "t", storages=frozenset({"local"})), {}, False
 )
 
 

@@ -20,8 +20,6 @@ from moxwell.controllers.karpenter.termination import controller as termination
 from moxwell.runtime.manager import Runtime
 from moxwell.runtime.reconciler import Controller
 
-CLAIM_LOOPS = (claims.NAME, eligibility.NAME, termination.NAME, garbage.NAME, repair.NAME)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimSettings:

@@ -66,7 +66,6 @@ from moxwell.scheduling.packing.instance_types import InstanceType
 from moxwell.scheduling.resource_lists import ResourceList, quantity_text, requested
 
 Json = dict[str, Any]
-BY_CLAIM_UID = "karpenter.claim-uid"
 BY_CLUSTER = "karpenter.cluster"
 NODE_CLASS_DRIFT, IMAGE_DRIFT = "NodeClassDrift", "ImageDrift"
 

@@ -14,7 +14,6 @@ from moxwell.embedded.controlplanes.addons.objects import (
 )
 
 NAME, ROLE, VERSION = "metrics-server", "system:metrics-server", "v0.7.2"
-API_GROUP = "apiregistration.k8s.io"
 GROUP_VERSION, PORT = "v1beta1.metrics.k8s.io", 10250
 FLAGS = (
     "--cert-dir=/tmp",

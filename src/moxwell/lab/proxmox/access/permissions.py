@@ -15,7 +15,6 @@ from moxwell.lab.proxmox.access.privileges import all_privileges, builtin_roles
 from moxwell.lab.proxmox.state import SimAcl, SimRegion
 
 PrivilegeMap = dict[str, int]  # privilege (or role) -> propagate
-PrivilegesOf = Callable[[str], PrivilegeMap]
 
 
 def role_privileges(region: SimRegion, roleid: str) -> frozenset[str]:
