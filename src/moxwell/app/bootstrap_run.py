@@ -1,5 +1,5 @@
 """
-Runs ``moxwell bootstrap``: a temporary instance that makes a management cluster and moves into it.
+Runs ``moxwell bootstrap``: a temporary instance that creates a management cluster.
 
 The temporary instance is the embedded API with the infrastructure provider, Cluster API's embedded
 controllers and the controller of the bootstrap. Its state directory is kept until ``--undo``; a run

@@ -1,5 +1,5 @@
 """
-How this program is called, so that commands in messages can be copied.
+The path of this program and its ``--name``, so that commands in messages can be copied.
 
 Messages name commands as `moxwell …` in backquotes. What is printed has the path of the program
 that runs and, if ``--name`` was given, the instance. An instance that ``MOXWELL_NAME`` names is

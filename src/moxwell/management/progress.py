@@ -1,4 +1,4 @@
-"""What a bootstrap does, in sentences: the preview of ``--dry-run`` and the progress. Pure."""
+"""Describes the moves of a bootstrap: the preview of ``--dry-run`` and the progress. Pure."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

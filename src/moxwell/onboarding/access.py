@@ -1,4 +1,4 @@
-"""Reads what access exists in Proxmox and makes what is missing, as an administrator."""
+"""Reads roles, users, tokens and ACLs in Proxmox and creates missing ones, as administrator."""
 
 import contextlib
 from collections.abc import Callable

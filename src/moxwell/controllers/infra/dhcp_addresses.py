@@ -1,5 +1,5 @@
 """
-Periodic passes for machines with DHCP addresses, because no event reports a changed lease.
+Enqueues machines with DHCP addresses periodically: no event reports a changed lease.
 
 Each pass of such a machine asks its guest agent once. The rate of passes is bounded however many
 machines exist: one every six seconds at most, and each machine once a minute at most.

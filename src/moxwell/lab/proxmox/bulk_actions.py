@@ -1,16 +1,13 @@
-"""
-Endpoints of ``/nodes/{node}``: startall, stopall, migrateall, hosts, subscription, SDN.
-"""
+"""``/nodes/{node}``: startall, stopall and migrateall, each a task over the guests of a node."""
 
 from typing import Any
 
-from moxwell.lab.proxmox.cluster import digest_of
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.errors import PveException, die, forbidden, param_error
 from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute
-from moxwell.lab.proxmox.route_permissions import anyone, perm
-from moxwell.lab.proxmox.state import Row, SimGuest
+from moxwell.lab.proxmox.route_permissions import anyone
+from moxwell.lab.proxmox.state import SimGuest
 from moxwell.lab.proxmox.tasks import WorkerContext
 
 
@@ -80,101 +77,8 @@ def migrate_all(call: PveCall) -> str:
     return call.spawn("migrateall", "", worker)
 
 
-def hosts_file(call: PveCall) -> Row:
-    lines = ["127.0.0.1 localhost"]
-    lines += [f"{h.address.partition('/')[0]} {h.name}" for h in call.region.hosts.values()]
-    data = call.host.settings.get("hosts", "\n".join(lines) + "\n")
-    return {"data": data, "digest": digest_of(data)}
-
-
-def write_hosts_file(call: PveCall) -> None:
-    call.host.settings["hosts"] = call.params["data"]
-
-
-def subscription(call: PveCall) -> Row:
-    return {
-        "status": "notfound",
-        "message": "There is no subscription key",
-        "serverid": digest_of(call.node)[:32].upper(),
-        "url": "https://www.proxmox.com/proxmox-ve/pricing",
-    }
-
-
-def sdn_zones(call: PveCall) -> list[Row]:
-    zones = ["localnetwork", *call.region.sdn.running.get("zones", {})]
-    privs = ("SDN.Audit", "SDN.Allocate")
-    return [
-        {"zone": zone, "status": "available"}
-        for zone in zones
-        if call.has_privileges(f"/sdn/zones/{zone}", *privs, any_of=True)
-    ]
-
-
-def sdn_zone_content(call: PveCall) -> list[Row]:
-    zone = call.params["zone"]
-    if zone == "localnetwork":
-        names = [n for n, row in call.host.bridges.items() if row["type"] == "bridge"]
-    else:
-        vnets = call.region.sdn.running.get("vnets", {})
-        names = [n for n, row in vnets.items() if row["zone"] == zone]
-    return [{"vnet": name, "status": "available"} for name in names]
-
-
-def _names(*names: str, key: str = "name") -> Any:
-    return lambda call: [{key: name} for name in names]
-
-
-def _sdn_index(call: PveCall) -> list[Row]:
-    names = ("fabrics", "vnets", "zones") if call.major >= 9 else ("zones",)
-    return [{"name": name} for name in names]
-
-
-def _zone_index(call: PveCall) -> list[Row]:
-    new = ("bridges", "ip-vrf") if call.major >= 9 else ()
-    return [{"subdir": name} for name in ("content", *new)]
-
-
-def not_simulated(call: PveCall) -> list[Row]:
-    """Logs and RRD data are not simulated."""
-    return []
-
-
-_AUDIT, _MODIFY = perm("/nodes/{node}", "Sys.Audit"), perm("/nodes/{node}", "Sys.Modify")
-_ZONE = perm("/sdn/zones/{zone}", "SDN.Audit")
-
 ROUTES = (
-    ApiRoute(
-        "POST",
-        "/nodes/{node}/startall",
-        start_all,
-        permission=anyone,
-    ),
-    ApiRoute(
-        "POST",
-        "/nodes/{node}/stopall",
-        stop_all,
-        permission=anyone,
-    ),
-    ApiRoute(
-        "POST",
-        "/nodes/{node}/migrateall",
-        migrate_all,
-        permission=anyone,
-    ),
-    ApiRoute("GET", "/nodes/{node}/hosts", hosts_file, permission=perm("/", "Sys.Audit")),
-    ApiRoute(
-        "POST",
-        "/nodes/{node}/hosts",
-        write_hosts_file,
-        permission=_MODIFY,
-    ),
-    ApiRoute("GET", "/nodes/{node}/subscription", subscription, permission=anyone),
-    ApiRoute("GET", "/nodes/{node}/sdn", _sdn_index, permission=anyone),
-    ApiRoute("GET", "/nodes/{node}/sdn/zones", sdn_zones, permission=anyone),
-    ApiRoute("GET", "/nodes/{node}/sdn/zones/{zone}", _zone_index, permission=_ZONE),
-    ApiRoute("GET", "/nodes/{node}/sdn/zones/{zone}/content", sdn_zone_content, permission=_ZONE),
-    ApiRoute("GET", "/nodes/{node}/netstat", not_simulated, permission=_AUDIT),
-    ApiRoute(
-        "GET", "/nodes/{node}/syslog", not_simulated, permission=perm("/nodes/{node}", "Sys.Syslog")
-    ),
+    ApiRoute("POST", "/nodes/{node}/startall", start_all, permission=anyone),
+    ApiRoute("POST", "/nodes/{node}/stopall", stop_all, permission=anyone),
+    ApiRoute("POST", "/nodes/{node}/migrateall", migrate_all, permission=anyone),
 )

@@ -1,14 +1,34 @@
-"""``/nodes/{node}/sdn`` (9): the bridges of a zone, and routes of EVPN zones."""
+"""``/nodes/{node}/sdn``: zones with their VNets; on 9 also bridges, and routes of EVPN zones."""
 
 from moxwell.lab.proxmox.config_schema import devices, formats
 from moxwell.lab.proxmox.errors import bad_params
 from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute
-from moxwell.lab.proxmox.route_permissions import by_schema
+from moxwell.lab.proxmox.route_permissions import anyone, by_schema, perm
 from moxwell.lab.proxmox.sdn.vnets import check_vnet
 from moxwell.lab.proxmox.state import Row, SimGuest
 
 _LOCAL = "localnetwork"
+
+
+def sdn_zones(call: PveCall) -> list[Row]:
+    zones = [_LOCAL, *call.region.sdn.running.get("zones", {})]
+    privs = ("SDN.Audit", "SDN.Allocate")
+    return [
+        {"zone": zone, "status": "available"}
+        for zone in zones
+        if call.has_privileges(f"/sdn/zones/{zone}", *privs, any_of=True)
+    ]
+
+
+def sdn_zone_content(call: PveCall) -> list[Row]:
+    zone = call.params["zone"]
+    if zone == _LOCAL:
+        names = [n for n, row in call.host.bridges.items() if row["type"] == "bridge"]
+    else:
+        vnets = call.region.sdn.running.get("vnets", {})
+        names = [n for n, row in vnets.items() if row["zone"] == zone]
+    return [{"vnet": name, "status": "available"} for name in names]
 
 
 def bridges(call: PveCall) -> list[Row]:
@@ -88,8 +108,23 @@ def vnet_routes(call: PveCall) -> list[Row]:
     return []
 
 
+def _sdn_index(call: PveCall) -> list[Row]:
+    names = ("fabrics", "vnets", "zones") if call.major >= 9 else ("zones",)
+    return [{"name": name} for name in names]
+
+
+def _zone_index(call: PveCall) -> list[Row]:
+    new = ("bridges", "ip-vrf") if call.major >= 9 else ()
+    return [{"subdir": name} for name in ("content", *new)]
+
+
 _SDN = "/nodes/{node}/sdn"
+_ZONE = perm("/sdn/zones/{zone}", "SDN.Audit")
 ROUTES = (
+    ApiRoute("GET", _SDN, _sdn_index, permission=anyone),
+    ApiRoute("GET", f"{_SDN}/zones", sdn_zones, permission=anyone),
+    ApiRoute("GET", f"{_SDN}/zones/{{zone}}", _zone_index, permission=_ZONE),
+    ApiRoute("GET", f"{_SDN}/zones/{{zone}}/content", sdn_zone_content, permission=_ZONE),
     ApiRoute("GET", f"{_SDN}/zones/{{zone}}/bridges", bridges, permission=by_schema, version=9),
     ApiRoute("GET", f"{_SDN}/zones/{{zone}}/ip-vrf", zone_routes, permission=by_schema, version=9),
     ApiRoute("GET", f"{_SDN}/vnets/{{vnet}}/mac-vrf", vnet_routes, permission=by_schema, version=9),
