@@ -63,7 +63,7 @@ def _stage(path: Path) -> ManifestStage:
 def _documents(path: Path) -> tuple[Json, ...]:
     text = config_file.read_text(path)
     try:
-        found = [doc for doc in yaml.safe_load_all(text) if doc]
+        found = [doc for doc in yaml.load_all(text, yaml.CSafeLoader) if doc]
     except yaml.YAMLError as error:
         raise Invalid(f"{path} is not YAML{yaml_documents.line_of(error)}") from None
     for doc in found:

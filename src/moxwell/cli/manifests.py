@@ -59,7 +59,7 @@ def read_text(file: Path) -> str:
 def parse(text: str, name: str) -> list[Json]:
     """Every object of a text; a List is its items."""
     try:
-        found = [doc for doc in yaml.safe_load_all(text) if doc is not None]
+        found = [doc for doc in yaml.load_all(text, yaml.CSafeLoader) if doc is not None]
     except yaml.YAMLError as error:
         problem = getattr(error, "problem", "") or "not YAML"
         raise InvalidManifest(f"{name} is not YAML{line_of(error)}: {problem}") from error

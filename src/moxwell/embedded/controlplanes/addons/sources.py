@@ -73,7 +73,7 @@ class AddonSources:
 def parse_manifests(text: str | bytes, name: str) -> list[Json]:
     """The documents of a file of manifests."""
     try:
-        found: list[Any] = [doc for doc in yaml.safe_load_all(text) if doc]
+        found: list[Any] = [doc for doc in yaml.load_all(text, yaml.CSafeLoader) if doc]
     except yaml.YAMLError as error:
         raise Invalid(f"{name} is not YAML{line_of(error)}") from None
     for doc in found:
