@@ -25,6 +25,7 @@ RELEASES = ("8.4", "9.1")
 DOCUMENTS = ("README.md", "SECURITY.md", "CHANGELOG.md", "docs", "charts", "release")
 PROGRAMS = ("pveum", "pvesh", "qm", "pct", "pvesm", "ha-manager", "pvecm")
 TOKEN = re.compile(r"\b([A-Za-z0-9._-]+@[a-z][a-z0-9-]*)!([A-Za-z0-9._-]+)")
+MENTION = re.compile(rf"\b(?:{'|'.join(PROGRAMS)})\b|{TOKEN.pattern}")
 GUEST = "/nodes/{node}/qemu/{vmid}"
 # command: method, path, positional parameters
 COMMANDS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
@@ -94,8 +95,11 @@ def code_of_document(text: str) -> Iterator[str]:
 
 
 def texts_of_source(path: Path) -> Iterator[str]:
-    """Texts of the program; formatted values are not known."""
-    tree = ast.parse(path.read_text())
+    """Texts of a module that may show a command or a token; formatted values are not known."""
+    source = path.read_text()
+    if not MENTION.search(source):
+        return
+    tree = ast.parse(source)
     formatted = [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
     parts = {id(value) for node in formatted for value in node.values}
     for node in formatted:
