@@ -1,4 +1,4 @@
-"""The cloud images that ``moxwell template build --image`` knows by name. Pure."""
+"""The cloud images that ``moxwell template build`` knows by name. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -126,7 +126,7 @@ def _missing_template(
 ) -> str:
     where = " or ".join(sorted(region.name for region in regions)) or "no region"
     if not templates:
-        return f"there are no templates in {where}: create one with `moxwell template create`"
+        return f"there are no templates in {where}: make one with `moxwell template build`"
     if query.kubernetes:
         have = sorted({v for t in templates for v in versions_of(t)})
         versions = [f"v{'.'.join(map(str, v))}" for v in have]
