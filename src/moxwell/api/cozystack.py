@@ -170,6 +170,7 @@ class KubernetesStatus(Value, frozen=True, kw_only=True):
     groups: tuple[GroupStatus, ...] = ()
     replicas: int = 0
     ready_replicas: int = field(name="readyReplicas", default=0)
+    node_versions: tuple[str, ...] = field(name="nodeVersions", default=())  # without groups' own
     observed_generation: int = field(name="observedGeneration", default=0)
 
 
@@ -275,6 +276,15 @@ class Tenant(Object, frozen=True, kw_only=True):
     status: TenantStatus = field(default_factory=TenantStatus)
 
 
+def _read_group(row: Any, number: int) -> NodeGroup:
+    try:
+        return msgspec.convert(row, NodeGroup)
+    except msgspec.ValidationError as error:
+        said, _, path = str(error).partition(" - at `$")
+        name = row.get("name", number) if isinstance(row, Mapping) else number
+        raise InvalidNodeGroups(f"spec.nodeGroups[{name}]{path.rstrip('`')}: {said}") from error
+
+
 def read_groups(value: Any) -> tuple[NodeGroup, ...]:
     """Decode node groups from a list or a map; every group needs a unique name."""
     if value is None:
@@ -285,13 +295,13 @@ def read_groups(value: Any) -> tuple[NodeGroup, ...]:
         rows = list(value)
     else:
         raise InvalidNodeGroups("spec.nodeGroups must be a list of groups or a map by name")
-    try:
-        groups = tuple(msgspec.convert(row, NodeGroup) for row in rows)
-    except msgspec.ValidationError as error:
-        raise InvalidNodeGroups(f"spec.nodeGroups is invalid: {error}") from error
+    groups = tuple(_read_group(row, number) for number, row in enumerate(rows))
     names = [group.name for group in groups]
-    if "" in names or len(set(names)) < len(names):
-        raise InvalidNodeGroups("every group in spec.nodeGroups needs a unique name")
+    for number, name in enumerate(names):
+        if not name:
+            raise InvalidNodeGroups(f"spec.nodeGroups[{number}].name is missing")
+        if name in names[:number]:
+            raise InvalidNodeGroups(f"spec.nodeGroups[{number}].name: {name} is there twice")
     return groups
 
 

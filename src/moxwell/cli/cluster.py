@@ -91,7 +91,7 @@ def _check_new(size: str, version: str) -> None:
     """Refuse what needs no connection: an unknown instance type, and a version that is none."""
     instance_types.size_of(NodeGroup(instance_type=size))
     if version:
-        upgrades.check_upgrade("", version, rolling=False)
+        upgrades.check_upgrade("", version)
 
 
 async def wait_ready(kube: Kube, cluster: str, namespace: str, wait: bool, seconds: int) -> None:

@@ -87,12 +87,14 @@ REFUSED = [
     pytest.param(group(resources={"cpu": 0}), "resources.cpu", "more than 0", id="no CPU"),
     pytest.param(group(nodeStartupTimeout="20"), "nodeStartupTimeout", "duration", id="duration"),
     pytest.param(group(replicas=-1), "md0].replicas", "negative", id="negative"),
+    pytest.param(group(replicas=5001), "md0].replicas", "more than 5000", id="too many nodes"),
+    pytest.param(group(replicas="two"), "md0].replicas", "got `str`", id="no number"),
     pytest.param(
         {"nodeGroups": {"a": {"minReplicas": 3, "maxReplicas": 2}}}, "minReplicas", "maxReplicas",
         id="bounds",
     ),
     pytest.param({"nodeGroups": [{"name": "MD_0"}]}, "name", "lower-case", id="group name"),
-    pytest.param({"nodeGroups": [{"replicas": 1}]}, "", "needs a unique name", id="no name"),
+    pytest.param({"nodeGroups": [{"replicas": 1}]}, "", "[0].name is missing", id="no name"),
     pytest.param(
         {"network": {"addresses": ["10.0.0.300"], "gateway": "10.0.0.1"}}, "", "10.0.0.300",
         id="what the ProxmoxCluster would refuse later",
@@ -152,9 +154,7 @@ RUNNING = KubernetesStatus(
     observed_generation=1,
     conditions=(Condition(type="UpToDate", status="True"),),
 )
-ROLLING = msgspec.structs.replace(
-    RUNNING, version="v1.35.0", conditions=(Condition(type="UpToDate", status="False"),)
-)
+ROLLING = msgspec.structs.replace(RUNNING, version="v1.35.0", node_versions=("v1.34.1", "v1.35.0"))
 
 
 @pytest.mark.parametrize(
@@ -164,6 +164,9 @@ ROLLING = msgspec.structs.replace(
         pytest.param(app(version="v1.34.1", status=RUNNING), "v1.33.0", "downgrade", id="lower"),
         pytest.param(app(version="v1.34.1", status=RUNNING), "v1.36.0", "skips", id="skipped"),
         pytest.param(app(version="v1.35.0", status=ROLLING), "v1.34.1", "", id="taken back"),
+        pytest.param(
+            app(version="v1.35.0", status=ROLLING), "v1.33.4", "downgrade", id="not what it was"
+        ),
         pytest.param(
             app(version="v1.35.0", status=RUNNING, generation=2), "v1.34.1", "",
             id="taken back at once",

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 
+from moxwell.api.capi.core import Machine
 from moxwell.api.capi.machinesets import MachineDeployment
 from moxwell.api.conditions import Condition
 from moxwell.api.cozystack import GroupStatus, Kubernetes, KubernetesStatus
 from moxwell.api.kamaji import ADDONS_READY
+from moxwell.controllers.tenancy.cluster.defaults import groups_of
 from moxwell.controllers.tenancy.cluster.naming import GROUP_LABEL
 from moxwell.controllers.tenancy.cluster.plan import (
     ObservedTenantCluster,
@@ -36,8 +38,19 @@ def describe_cluster(
         groups=groups,
         replicas=sum(g.replicas for g in groups),
         ready_replicas=sum(g.ready for g in groups),
+        node_versions=tuple(sorted(_node_versions(app, seen.machines))),
         observed_generation=app.metadata.generation,
     )
+
+
+def _node_versions(app: Kubernetes, machines: Iterable[Machine]) -> set[str]:
+    """The versions of nodes whose group has none of its own."""
+    own = {group.name for group in groups_of(app) if group.version}
+    return {
+        machine.spec.version
+        for machine in machines
+        if machine.spec.version and machine.metadata.labels.get(GROUP_LABEL) not in own
+    }
 
 
 def _incomplete(deployments: Iterable[MachineDeployment], plan: TenantClusterPlan) -> Iterable[str]:

@@ -1,24 +1,24 @@
 """Which changes of a cluster's Kubernetes version are possible. Pure."""
 
 import re
+from collections.abc import Collection
 
 from moxwell.errors import Invalid
 
 _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
 
 
-def check_upgrade(running: str, wanted: str, *, rolling: bool) -> None:
+def check_upgrade(running: str, wanted: str, *, nodes: Collection[str] = ()) -> None:
     """
     Refuse a version that cannot follow the one that runs; the message names one that can.
 
-    ``rolling`` tells that nodes of an earlier upgrade are still to change: that upgrade may be
-    taken back, also to a lower version.
+    A lower version takes an upgrade back, which is possible while some of the nodes still have it.
     """
     new = _parse(wanted)
     if not running:
         return
     old = _parse(running)
-    if _is_lower(new, old) and not rolling:
+    if _is_lower(new, old) and not any(_has(_parse(node), new) for node in nodes):
         raise Invalid(f"{wanted} is older than {running}, which runs: Kubernetes has no downgrade")
     if new[0] != old[0] or new[1] > old[1] + 1:
         following = f"v{old[0]}.{old[1] + 1}"
@@ -43,6 +43,11 @@ def is_reached(running: str, wanted: str) -> bool:
     if not running:
         return False
     return not _is_lower(_parse(running), _parse(wanted))
+
+
+def _has(node: tuple[int, int, int], version: tuple[int, int, int]) -> bool:
+    """Whether a node has a version, whose patch may be left open."""
+    return node[:2] == version[:2] and version[2] in (-1, node[2])
 
 
 def _is_lower(one: tuple[int, int, int], other: tuple[int, int, int]) -> bool:

@@ -27,6 +27,7 @@ from moxwell.scheduling import known_infrastructure as infrastructure
 from moxwell.scheduling.known_infrastructure import KnownInfrastructure
 from moxwell.scheduling.templates import TemplateQuery
 
+MAX_NODES = 5000  # of a cluster, as Kubernetes documents
 MAX_LABEL = 63  # characters of a label value, and of the name of a node
 # A node is called CLUSTER-GROUP-TEMPLATEHASH-SUFFIX: ten and five characters.
 MACHINE_SUFFIX = 1 + 10 + 1 + 5
@@ -101,6 +102,9 @@ def _shape(group: NodeGroup, path: str) -> Iterator[FieldError]:
     ):
         if value is not None and value < 0:
             yield FieldError(f"{path}.{name}", f"{value} is negative")
+        if value is not None and value > MAX_NODES:
+            text = f"{value} is more than {MAX_NODES}, the nodes that Kubernetes supports"
+            yield FieldError(f"{path}.{name}", text)
     if least is not None and most is not None and least > most:
         yield FieldError(f"{path}.minReplicas", f"{least} is more than maxReplicas, {most}")
     checks: dict[str, Callable[[], object]] = {
@@ -127,7 +131,7 @@ def _parse(text: str | int | None) -> None:
 def _version(app: Kubernetes) -> list[FieldError]:
     try:
         if app.spec.version:
-            upgrades.check_upgrade("", app.spec.version, rolling=False)
+            upgrades.check_upgrade("", app.spec.version)
     except Invalid as error:
         return [FieldError("spec.version", str(error))]
     return []
@@ -212,17 +216,10 @@ def _change_errors(app: Kubernetes, old: Kubernetes | None) -> Iterator[FieldErr
     if old is None or app.spec.version == old.spec.version or not app.spec.version:
         return
     try:
-        upgrades.check_upgrade(old.status.version, app.spec.version, rolling=is_rolling(old))
+        nodes = old.status.node_versions
+        upgrades.check_upgrade(old.status.version, app.spec.version, nodes=nodes)
     except Invalid as error:
         yield FieldError("spec.version", str(error))
-
-
-def is_rolling(app: Kubernetes) -> bool:
-    """Whether nodes are still to be changed to what the spec says; then it may be taken back."""
-    status = app.status
-    if status.observed_generation < app.metadata.generation:
-        return True
-    return any(c.type == "UpToDate" and c.status != "True" for c in status.conditions)
 
 
 def with_running(defaults: Defaults, app: Kubernetes | None) -> Defaults:
