@@ -70,8 +70,12 @@ def refused(done: subprocess.CompletedProcess[str], said: str) -> None:
         pytest.param("u1.medium", "u1.medium, regions: [amsterdm]", "mean amsterdam?", id="region"),
         pytest.param("nodeGroups:", "version: v1.31.0\n  nodeGroups:", "v1.31.0", id="version"),
         pytest.param("blog", "b" * 60, "too long", id="name"),
-        pytest.param("replicas: 2", "replicas: 3", "6 asked, 0 used, limit 4", id="too many nodes"),
-        pytest.param("u1.medium", "u1.large", "12 asked, 0 used, limit 4", id="too large nodes"),
+        pytest.param(
+            "replicas: 2", "replicas: 3", "6 asked, 0 used by others, limit 4", id="too many nodes"
+        ),
+        pytest.param(
+            "u1.medium", "u1.large", "12 asked, 0 used by others, limit 4", id="too large nodes"
+        ),
     ],
 )
 def test_a_mistake_is_refused(moxwell: Run, command: str, old: str, new: str, said: str) -> None:

@@ -233,7 +233,7 @@ def test_a_larger_guest_waits_for_room_in_the_quota() -> None:
             await limit_cpus(env, 2)
             await patch_spec(env, numCores=4)
             found = await env.until("m", lambda m: reason(m, "UpToDate") == "QuotaExceeded")
-            assert "cpu: 4 asked, 0 used, limit 2" in message(found, "UpToDate")
+            assert "cpu: 4 asked, 0 used by others, limit 2" in message(found, "UpToDate")
             assert is_true(found, "Ready")
             await asyncio.sleep(120)
             assert guest.conf["cores"] == 2

@@ -61,12 +61,12 @@ def story(run: Callable[[TenantWorld], Awaitable[None]]) -> None:
 def test_twelve_vcpus_do_not_run_under_a_quota_of_four() -> None:
     async def run(w: TenantWorld) -> None:
         await started(w, cpu=4)
-        with pytest.raises(Denied, match=r"cpu: 12 asked, 0 used, limit 4"):
+        with pytest.raises(Denied, match=r"cpu: 12 asked, 0 used by others, limit 4"):
             await w.put(cluster("c1", a={"replicas": 3, "instanceType": "u1.large"}))
         await w.put(cluster("c1", a={"replicas": 2, "instanceType": "u1.medium"}))
-        with pytest.raises(Denied, match=r"cpu: 2 asked, 4 used, limit 4"):
+        with pytest.raises(Denied, match=r"cpu: 2 asked, 4 used by others, limit 4"):
             await w.put(cluster("c2"))
-        with pytest.raises(Denied, match=r"cpu: 6 asked, 0 used, limit 4"):
+        with pytest.raises(Denied, match=r"cpu: 6 asked, 0 used by others, limit 4"):
             await w.put(cluster("c1", a={"replicas": 3, "instanceType": "u1.medium"}))
 
     story(run)
@@ -77,8 +77,8 @@ def test_twelve_vcpus_do_not_run_under_a_quota_of_four() -> None:
     [
         ({"memory": "8Gi"}, r"memory: 16Gi asked"),
         ({"storage": "30Gi"}, r"storage: 40Gi asked"),
-        ({"nodes": 1}, r"nodes: 2 asked, 0 used, limit 1"),
-        ({"clusters": 0}, r"clusters: 1 asked, 0 used, limit 0"),
+        ({"nodes": 1}, r"nodes: 2 asked, 0 used by others, limit 1"),
+        ({"clusters": 0}, r"clusters: 1 asked, 0 used by others, limit 0"),
     ],
 )
 def test_each_quota_is_refused_with_figures(quotas: Json, said: str) -> None:
@@ -123,7 +123,7 @@ def test_a_path_around_admission_ends_at_the_machine_controller() -> None:
             return rows if len(rows) == 4 else []
 
         messages = await w.until(refused)
-        said = "the quota of tenant-red is exceeded (cpu: 2 asked, 4 used, limit 4)"
+        said = "the quota of tenant-red is exceeded (cpu: 2 asked, 4 used by others, limit 4)"
         assert set(messages) == {said}
         assert cpus(await placed(w)) == 4
         await asyncio.sleep(300)
@@ -147,7 +147,7 @@ def test_a_nested_tenant_does_not_escape_the_quota_of_its_parent() -> None:
         with pytest.raises(Denied, match=r"quota of tenant-red is exceeded \(cpu: 6 asked"):
             await w.put(cluster("c1", space, a={"replicas": 3}))
         await w.put(cluster("c1", space, a={"replicas": 1}))
-        with pytest.raises(Denied, match=r"cpu: 4 asked, 2 used, limit 4"):
+        with pytest.raises(Denied, match=r"cpu: 4 asked, 2 used by others, limit 4"):
             await w.put(cluster("c2", a={"replicas": 2}))
 
     story(run)
@@ -158,7 +158,7 @@ def test_a_rollout_needs_room_for_one_more_machine() -> None:
         await started(w, cpu=4)
         await w.put(cluster("c1", a={"replicas": 2}))
         await w.until(lambda: _placed(w, 2))
-        with pytest.raises(Denied, match=r"cpu: 6 asked, 0 used, limit 4"):
+        with pytest.raises(Denied, match=r"cpu: 6 asked, 0 used by others, limit 4"):
             await w.put(cluster("c1", a={"replicas": 2, "diskSize": "40Gi"}))
         await w.put(cluster("c1", a={"replicas": 1}))
         await w.put(cluster("c1", a={"replicas": 1, "diskSize": "40Gi"}))

@@ -159,7 +159,7 @@ def test_a_plan_of_a_tenant_with_its_clusters_knows_what_it_creates() -> None:
         ]
         assert plan.parts[1].notes == ()
         assert [m.why_not for m in plan.parts[1].machines] == ["", ""]
-        with pytest.raises(MoxwellError, match="cpu: 4 asked, 4 used, limit 6"):
+        with pytest.raises(MoxwellError, match="cpu: 4 asked, 4 used by others, limit 6"):
             await w.planner.plan([blue, in_blue("c1", 2), in_blue("c2", 2)])
 
     story(run)
@@ -179,7 +179,7 @@ def test_a_plan_uses_the_quota_that_it_changes() -> None:
             await w.planner.plan([in_blue("c1", 2)])
         raised = await w.planner.plan([tenant(resourceQuotas={"cpu": 4}), in_blue("c1", 2)])
         assert raised.parts[1].groups[0].created == 2
-        with pytest.raises(MoxwellError, match="cpu: 6 asked, 0 used, limit 4"):
+        with pytest.raises(MoxwellError, match="cpu: 6 asked, 0 used by others, limit 4"):
             await w.planner.plan([tenant(resourceQuotas={"cpu": 4}), in_blue("c1", 3)])
 
     story(run)

@@ -88,7 +88,7 @@ def test_volumes_stop_at_the_quota_of_the_tenant(tmp_path: Path) -> None:
             assert w.volumes.in_tenant("tenant-red") == 4 * GIB
             await w.create("pvc-a", 4)  # a repeated call creates nothing
             assert w.volumes.in_tenant("tenant-red") == 4 * GIB
-            said = "storage: 3Gi asked, 24Gi used, limit 26Gi"
+            said = "storage: 3Gi asked, 24Gi used by others, limit 26Gi"
             with pytest.raises(VolumeQuotaExceeded, match=said):
                 await w.create("pvc-b", 3)
             await w.plugin.expand(first.handle, 6 * GIB, block=False)

@@ -327,7 +327,7 @@ def clusters_that_cannot_work_are_refused(installed: Installed) -> None:
         ("versoin: v1.34.1", "spec.versoin: unknown field (did you mean version?)"),
         ("regions: [nort]", "did you mean north?"),
         ("version: v1.99.0", "has Kubernetes v1.99.0"),
-        (groups % 1000, "the quota of tenant-acme is exceeded (cpu: 2000 asked, 0 used, limit 8"),
+        (groups % 1000, "tenant-acme is exceeded (cpu: 2000 asked, 0 used by others, limit 8"),
     ):
         text = CLUSTER_OBJECT.partition("spec:")[0] + f"spec: {{{spec}}}"
         done = installed.plane.kubectl("create", "-f", "-", stdin=text, check=False)

@@ -6,12 +6,14 @@ import typer
 
 from moxwell.api.capi.core import Machine
 from moxwell.api.infra.machine import ProxmoxMachine
-from moxwell.cli import cluster, connect, events, node_groups, waiting
+from moxwell.cli import cluster, connect, events, node_groups, status, waiting
 from moxwell.cli.connect import DEFAULT_NAME, Format, Name, Namespace
-from moxwell.cli.explain import condition_row, state_of
+from moxwell.cli.demo import NAMESPACES
+from moxwell.cli.explain import ask, condition_row, state_of
 from moxwell.cli.output import Output, show, show_value
 from moxwell.clock import SystemClock
 from moxwell.kube.client import Kube
+from moxwell.scheduling import quota
 
 Json = dict[str, Any]
 SHOWN_EVENTS = 10
@@ -32,12 +34,17 @@ def describe(
             return await read(kube, called, namespace)
 
     found = waiting.run(run())
+    lost = [r for r in ask(name, "regions")["rows"] if r["name"] in found["regions"]]
+    found["unreachable"] = list(status.lost_lines(lost))
     if output is not Output.TABLE:
         show_value(found, output)
         return
-    for label in ("cluster", "namespace", "version", "endpoint", "regions", "state"):
+    for line in found["unreachable"]:
+        typer.secho(line, bold=True)
+    for label in ("cluster", "namespace", "version", "endpoint", "regions", "quota", "state"):
         value = found[label]
-        typer.echo(f"{label:<10} {', '.join(value) if isinstance(value, list) else value or '-'}")
+        text = ", ".join(value) if isinstance(value, list) else value
+        typer.echo(f"{label:<10} {text or '-'}")
     for title, columns in (
         ("groups", node_groups.COLUMNS),
         ("machines", MACHINES),
@@ -65,12 +72,24 @@ async def read(kube: Kube, called: str, namespace: str) -> Json:
         "version": app.status.version or app.spec.version,
         "endpoint": app.status.endpoint,
         "regions": sorted({g.spec.region for g in guests.values() if g.spec.region}),
+        "quota": await _quota(kube, namespace),
         "state": state_of(app.status.conditions),
         "groups": node_groups.rows(app),
         "machines": [_machine(m, guests.get(_guest_name(m))) for m in machines],
         "conditions": [condition_row(c) for c in app.status.conditions],
         "events": [events.row(e, now) for e in own[-SHOWN_EVENTS:]],
     }
+
+
+async def _quota(kube: Kube, namespace: str) -> list[str]:
+    """What the machines of the tenant use of its quota."""
+    space = await kube.find(NAMESPACES, namespace)
+    limits = quota.read_annotation((space or {}).get("metadata") or {})
+    guests = (await kube.list(ProxmoxMachine)).items if limits else []
+    used = (
+        quota.machine_amounts(g.spec) for g in guests if quota.belongs_to(g.namespace, namespace)
+    )
+    return quota.usage_of_machines(limits, quota.total(used))
 
 
 def _guest_name(machine: Machine) -> str:

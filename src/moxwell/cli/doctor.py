@@ -6,7 +6,8 @@ Exits with 1 if a check failed that needs an action, else with 0.
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
@@ -19,7 +20,7 @@ from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.cli import connect
 from moxwell.cli.connect import DEFAULT_NAME, Format, Name
 from moxwell.cli.explain import ask
-from moxwell.cli.output import Output, show, show_value
+from moxwell.cli.output import Output, count, show, show_value
 from moxwell.errors import MoxwellError
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 Level = Literal["ok", "remark", "wrong"]
 MIN_FREE_BYTES = 500 << 20
 SHOWN = 10
+REGION_UNREACHABLE = "RegionUnreachable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,21 +186,35 @@ async def _objects(kube: Any) -> AsyncIterator[DoctorFinding]:
         ready = next((c for c in app.status.conditions if c.type == "Ready"), None)
         if ready is None or ready.status != "True":
             why = ready.message or ready.reason if ready else "it has not been reconciled yet"
-            do = f"moxwell explain cluster {app.name} --namespace {app.namespace}"
+            do = f"`moxwell explain cluster {app.name} -n {app.namespace}`"
             yield DoctorFinding("remark", f"cluster {app.name} is not ready: {why}", do)
         else:
             yield DoctorFinding("ok", f"cluster {app.name} is ready")
-    for guest in (await kube.list(ProxmoxMachine)).items:
-        ready = next((c for c in guest.status.conditions if c.type == "Ready"), None)
-        if ready is not None and ready.status != "True":
-            do = f"moxwell explain machine {guest.name} --namespace {guest.namespace}"
-            level: Level = "wrong" if ready.reason in _NEEDS_ACTION else "remark"
-            yield DoctorFinding(level, f"machine {guest.name}: {ready.reason} {ready.message}", do)
+    for finding in check_machines((await kube.list(ProxmoxMachine)).items):
+        yield finding
     for machine in (await kube.list(Machine)).items:
         if machine.deleting:
             yield DoctorFinding(
                 "remark", f"machine {machine.name} is being deleted", "wait, or explain it"
             )
+
+
+def check_machines(guests: Sequence[ProxmoxMachine]) -> Iterator[DoctorFinding]:
+    """What is wrong with machines; those of a region that does not answer are one finding."""
+    lost: Counter[str] = Counter()
+    for guest in guests:
+        ready = next((c for c in guest.status.conditions if c.type == "Ready"), None)
+        if ready is None or ready.status == "True":
+            continue
+        if ready.reason == REGION_UNREACHABLE:
+            lost[guest.spec.region or ""] += 1
+            continue
+        do = f"`moxwell explain machine {guest.name} -n {guest.namespace}`"
+        level: Level = "wrong" if ready.reason in _NEEDS_ACTION else "remark"
+        yield DoctorFinding(level, f"machine {guest.name}: {ready.reason} {ready.message}", do)
+    for region, number in sorted(lost.items()):
+        text = f"nothing is known of {count(number, 'machine')} until region {region} answers"
+        yield DoctorFinding("remark", text, "wait; their controllers continue then")
 
 
 _NEEDS_ACTION = frozenset(

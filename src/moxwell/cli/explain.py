@@ -9,7 +9,7 @@ import asyncio
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -77,7 +77,7 @@ def _showstate_of(what: What, called: str, found: Row, output: Output) -> None:
     if what is What.MACHINE:
         typer.echo(f"next: {found['next'] or 'nothing'}\n")
     else:
-        _show_cluster_plan(found["plan"])
+        _show_cluster_plan(found["plan"], next_without_writes(found["conditions"]))
     show(found["conditions"], ("condition", "status", "reason", "message"), output)
     for title, columns in (
         ("machines", ("machine", "region", "host", "vmid", "state", "next")),
@@ -102,16 +102,23 @@ def _show_scaled(name: str, what: What, cluster: str, called: str, output: Outpu
         typer.echo(line)
 
 
-def _show_cluster_plan(plan: Row) -> None:
+def _show_cluster_plan(plan: Row, otherwise: str) -> None:
     """What the controller writes next, as ``moxwell plan`` prints it."""
     from moxwell.plan.report import DocumentPlan, change_lines
 
     found = msgspec.convert(plan, DocumentPlan)
     lines = list(change_lines(found.objects, found.groups, found.machines))
-    typer.echo("next: " + ("nothing" if not lines else ""))
+    typer.echo("next: " + (otherwise if not lines else ""))
     for line in (*lines, *(f"note: {note}" for note in found.notes)):
         typer.echo(line)
     typer.echo("")
+
+
+def next_without_writes(conditions: Sequence[Row]) -> str:
+    """What a controller that has nothing to write does next."""
+    unmet = [row["condition"] for row in conditions if row["status"] != "True"]
+    waits = [each for each in unmet if each != "Ready"] or unmet
+    return f"wait for {' and '.join(waits)}" if waits else "nothing"
 
 
 async def _cluster(name: str, namespace: str, called: str) -> Row:

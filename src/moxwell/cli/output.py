@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # loaded when something is printed with it
     from rich.status import Status
     from rich.table import Table
 
-WIDE, LONGEST_NAME = 2000, 24  # columns of a pipe; characters of a cell that is never wrapped
+WIDE, GAP = 2000, 2  # columns of a pipe; blanks between two columns
 
 
 class Output(StrEnum):
@@ -38,9 +38,8 @@ def show(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], output: Outp
         from rich.console import Console
 
         console = Console()
-        if not console.is_terminal:  # a pipe gets each row in one line
-            console = Console(soft_wrap=True, width=WIDE)
-        console.print(table(rows, columns))
+        width = console.width if console.is_terminal else WIDE  # a pipe gets each row in one line
+        Console(soft_wrap=True, width=WIDE).print(table(rows, columns, width))
     else:
         show_value([dict(row) for row in rows], output)
 
@@ -57,20 +56,42 @@ def show_value(value: Any, output: Output) -> None:
     print(yaml.safe_dump(value, sort_keys=False, allow_unicode=True), end="")
 
 
-def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> "Table":
-    """A table whose names stay on one line; sentences are wrapped where the terminal is narrow."""
+def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], width: int) -> "Table":
+    """
+    A table for a terminal of ``width``. Lines are broken between words only, so that names can be
+    copied; a row with longer names is one line, which the terminal breaks.
+    """
     from rich.table import Table
     from rich.text import Text
 
     local = program.current()
+    header = [column.upper() for column in columns]
     cells = [[local.localize(_cell(row.get(column))) for column in columns] for row in rows]
     made = Table(box=None, pad_edge=False, header_style="bold")
-    for number, column in enumerate(columns):
-        longest = max((len(line[number]) for line in cells), default=0)
-        made.add_column(column.upper(), no_wrap=longest <= LONGEST_NAME, overflow="fold")
+    for title, room in zip(header, column_widths([header, *cells], width), strict=True):
+        made.add_column(title, width=room, overflow="fold")
     for line in cells:
         made.add_row(*map(Text, line))
     return made
+
+
+def column_widths(lines: Sequence[Sequence[str]], width: int) -> list[int]:
+    """The width of each column; every one has room for its longest word."""
+    full = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    widths = [max(map(_longest_word, column)) for column in zip(*lines, strict=True)]
+    spare = width - GAP * (len(widths) - 1) - sum(widths)
+    if spare < 0:
+        return full
+    lacking = sorted(range(len(widths)), key=lambda index: full[index] - widths[index])
+    for position, index in enumerate(lacking):  # short cells first: sentences share the rest
+        given = min(full[index] - widths[index], spare // (len(lacking) - position))
+        widths[index] += given
+        spare -= given
+    return widths
+
+
+def _longest_word(text: str) -> int:
+    return max(map(len, text.split()), default=0)
 
 
 def _cell(value: Any) -> str:

@@ -232,7 +232,7 @@ class Inventory:
 
     def failed(self, error: str, reason: str) -> None:
         """Report that the region could not be read; its last view stays."""
-        self._set_health(False, error, reason)
+        self._set_health(False, error.removeprefix(f"region {self.region}: "), reason)
 
     async def wait_synced(self) -> None:
         """Wait until the region was listed once."""

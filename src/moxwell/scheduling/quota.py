@@ -85,7 +85,7 @@ class Excess:
     def __str__(self) -> str:
         return (
             f"{self.name}: {_text(self.name, self.asked)} asked, "
-            f"{_text(self.name, self.used)} used, limit {self.limit}"
+            f"{_text(self.name, self.used)} used by others, limit {self.limit}"
         )
 
 
@@ -123,6 +123,15 @@ def sentence(found: Iterable[Excess]) -> str:
     return "; ".join(
         f"the quota of {space} is exceeded ({', '.join(rows)})" for space, rows in by_space.items()
     )
+
+
+def usage_of_machines(limits: Limits, used: Amounts) -> list[str]:
+    """What machines use of each limit that only machines count for: ``cpu 6 of 16``."""
+    return [
+        f"{name} {_text(name, getattr(used, name))} of {limits[name]}"
+        for name in ("cpu", "memory", "nodes")
+        if name in limits
+    ]
 
 
 # Limits of a namespace

@@ -8,7 +8,6 @@ What does not answer is recorded as an error. A kind that is not served (no IPAM
 import asyncio
 import base64
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from moxwell.api.capi.core import Cluster, Machine
@@ -23,11 +22,17 @@ from moxwell.clock import Clock
 from moxwell.errors import Missing, MoxwellError
 from moxwell.kube import kubeconfig_writer
 from moxwell.kube.client import Kube
-from moxwell.pki.certificates import expires
+from moxwell.pki.certificates import load_certificate
 from moxwell.pve.regions import Regions
 from moxwell.runtime.key import Key
 from moxwell.runtime.tenant_clients import SECRETS, Connect, TenantClients
-from moxwell.verify.model import Observation, ObservedRegion, ObservedTenant, ObservedTenantNode
+from moxwell.verify.model import (
+    Observation,
+    ObservedRegion,
+    ObservedTenant,
+    ObservedTenantNode,
+    Validity,
+)
 from moxwell.verify.regions import observe_region
 
 Json = dict[str, Any]
@@ -107,13 +112,13 @@ class ObservationCollector:
             return ObservedTenant(error=str(error))
         return ObservedTenant("", tuple(map(_node, nodes)), tuple(volumes), expiries)
 
-    async def _certificates(self, key: Key) -> dict[str, datetime]:
+    async def _certificates(self, key: Key) -> dict[str, Validity]:
         secret = await self._kube.find(SECRETS, f"{key.name}-kubeconfig", key.namespace)
         text = base64.b64decode(((secret or {}).get("data") or {}).get("value", ""))
-        found = kubeconfig_expiries(text.decode(errors="replace"))
+        found = kubeconfig_validities(text.decode(errors="replace"))
         ca = await self._kube.find(SECRETS, f"{key.name}-ca", key.namespace)
         pem = base64.b64decode(((ca or {}).get("data") or {}).get("tls.crt", ""))
-        return found | ({"its CA": at} if (at := expiry(pem)) else {})
+        return found | ({"its CA": own} if (own := validity(pem)) else {})
 
 
 def _initialized(clusters: tuple[Cluster, ...]) -> list[Cluster]:
@@ -131,18 +136,19 @@ def _node(node: Json) -> ObservedTenantNode:
     )
 
 
-def kubeconfig_expiries(text: str) -> dict[str, datetime]:
-    """When the certificates of a kubeconfig expire."""
+def kubeconfig_validities(text: str) -> dict[str, Validity]:
+    """When the certificates of a kubeconfig are valid."""
     rows = {
         "the kubeconfig's client": kubeconfig_writer.client_certificate(text),
         "the kubeconfig's CA": kubeconfig_writer.authority(text),
     }
-    return {name: at for name, pem in rows.items() if pem and (at := expiry(pem))}
+    return {name: found for name, pem in rows.items() if pem and (found := validity(pem))}
 
 
-def expiry(pem: bytes) -> datetime | None:
-    """When the first certificate of a PEM text expires; None if there is none."""
+def validity(pem: bytes) -> Validity | None:
+    """When the first certificate of a PEM text is valid; None if there is none."""
     try:
-        return expires(pem).astimezone(UTC)
+        found = load_certificate(pem)
     except ValueError:
         return None
+    return Validity(found.not_valid_before_utc, found.not_valid_after_utc)

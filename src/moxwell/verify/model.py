@@ -7,6 +7,7 @@ A part that could not be read has an ``error`` instead of contents; checks skip 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
 from moxwell.api.capi.core import Cluster, Machine
 from moxwell.api.capi.machinesets import MachineDeployment
@@ -20,6 +21,13 @@ from moxwell.pve.endpoints.nodes import HostInterface
 from moxwell.pve.guests import GuestConfig
 from moxwell.pve.model import ObservedGuest, ObservedHost
 from moxwell.runtime.key import Key
+
+
+class Validity(NamedTuple):
+    """From when until when a certificate is valid."""
+
+    since: datetime
+    until: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +65,7 @@ class ObservedRegion:
     unlisted: tuple[str, ...] = ()  # storages that could not be listed
     denied: Mapping[str, str] = field(default_factory=dict)  # what the credentials may not read
     clocks: Mapping[str, float] = field(default_factory=dict)  # seconds ahead of our clock, by host
-    certificates: Mapping[str, datetime] = field(default_factory=dict)  # expiry, by host
+    certificates: Mapping[str, Validity] = field(default_factory=dict)  # by host
     interfaces: Mapping[str, tuple[HostInterface, ...]] = field(default_factory=dict)  # by host
     storage_servers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # addresses
 
@@ -82,7 +90,7 @@ class ObservedTenant:
     error: str = ""
     nodes: tuple[ObservedTenantNode, ...] = ()
     volumes: tuple[PersistentVolume, ...] = ()
-    certificates: Mapping[str, datetime] = field(default_factory=dict)  # expiry, by name
+    certificates: Mapping[str, Validity] = field(default_factory=dict)  # by name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

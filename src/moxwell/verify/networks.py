@@ -6,9 +6,10 @@ or with a storage server reach those directly, whatever the firewall of a tenant
 """
 
 import ipaddress
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from moxwell.api.field_errors import listing
 from moxwell.pve import property_strings
 from moxwell.pve.guests import GuestConfig
 from moxwell.verify.findings import Finding, remark, unread
@@ -72,16 +73,30 @@ def _with_hosts(
     region: ObservedRegion, used: Mapping[str, set[ConnectedNetwork]]
 ) -> Iterator[Finding]:
     """Tenants on the network of the hosts' own addresses, or of a storage server."""
-    untagged = {n.bridge: name for name, networks in used.items() for n in networks if not n.vlan}
+    for tenant, networks in sorted(used.items()):
+        for bridge in sorted(network.bridge for network in networks if not network.vlan):
+            hosts = dict(_addresses_on(region, bridge))
+            about = f"{region.name}/{tenant}/{bridge}"
+            if hosts:
+                where = listing([f"{host} has {cidr}" for host, cidr in hosts.items()])
+                text = f"nodes of {tenant} are on {bridge} in {region.name}, where {where}"
+                yield remark("ManagementNetworkShared", about, text, NETWORK_DO)
+            for storage in _storages_on(region, hosts.values()):
+                text = f"nodes of {tenant} are on the network of the storage {storage}"
+                do, about_it = NETWORK_DO, f"{about}/{storage}"
+                yield remark("StorageNetworkShared", about_it, f"{text} in {region.name}", do)
+
+
+def _addresses_on(region: ObservedRegion, bridge: str) -> Iterator[tuple[str, str]]:
     for host, rows in sorted(region.interfaces.items()):
-        for row in rows:
-            if row.iface not in untagged or not row.cidr:
-                continue
-            tenant, about = untagged[row.iface], f"{region.name}/{host}/{row.iface}"
-            text = f"nodes of {tenant} are on {row.iface}, where {host} has {row.cidr}"
-            yield remark("ManagementNetworkShared", about, text, NETWORK_DO)
-            network = ipaddress.ip_network(row.cidr, strict=False)
-            for storage, servers in sorted(region.storage_servers.items()):
-                if any(ipaddress.ip_address(server) in network for server in servers):
-                    text = f"nodes of {tenant} are on the network of the storage {storage}"
-                    yield remark("StorageNetworkShared", f"{about}/{storage}", text, NETWORK_DO)
+        yield from ((host, row.cidr) for row in rows if row.iface == bridge and row.cidr)
+
+
+def _storages_on(region: ObservedRegion, cidrs: Iterable[str]) -> list[str]:
+    """The storages with a server in one of the networks."""
+    networks = [ipaddress.ip_network(cidr, strict=False) for cidr in cidrs]
+    return [
+        storage
+        for storage, servers in sorted(region.storage_servers.items())
+        if any(ipaddress.ip_address(server) in net for server in servers for net in networks)
+    ]

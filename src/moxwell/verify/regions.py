@@ -14,7 +14,7 @@ from moxwell.pve.guests import GuestConfig
 from moxwell.pve.model import ObservedGuest, ObservedStorage
 from moxwell.pve.regions import Region
 from moxwell.verify.host_names import resolve_host
-from moxwell.verify.model import ObservedRegion, StoredVolume
+from moxwell.verify.model import ObservedRegion, StoredVolume, Validity
 
 CONCURRENT_READS = 8
 T = TypeVar("T")
@@ -152,11 +152,14 @@ async def _seconds_ahead(region: Region, host: str, clock: Clock) -> float | Non
     return 0.0 if before - 1 <= found.time <= after + 1 else found.time - middle
 
 
-async def _certificate(region: Region, host: str) -> datetime | None:
+async def _certificate(region: Region, host: str) -> Validity | None:
     rows = await _or_none(region.reader.nodes.certificates(host))
     served = [r for r in rows or () if r.filename in ("pveproxy-ssl.pem", "pve-ssl.pem")]
     first = min(served, key=lambda r: r.filename != "pveproxy-ssl.pem", default=None)
-    return datetime.fromtimestamp(first.notafter, UTC) if first and first.notafter else None
+    if first is None or not first.notafter:
+        return None
+    since, until = (datetime.fromtimestamp(at, UTC) for at in (first.notbefore, first.notafter))
+    return Validity(since, until)
 
 
 async def _volumes(

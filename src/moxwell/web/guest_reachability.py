@@ -53,8 +53,8 @@ def _cluster(guest: ProxmoxMachine) -> str:
 
 async def _check(regions: Regions, cluster: Cluster, guest: ProxmoxMachine) -> RegionCheck | None:
     region, vmid = regions.find(guest.spec.region or ""), guest.spec.virtual_machine_id
-    if region is None or vmid is None:
-        return None
+    if region is None or vmid is None or not region.inventory.health.reachable:
+        return None  # a region that does not answer is a finding of its own
     endpoint = cluster.spec.control_plane_endpoint
     connections, error = await guest_connections.read(region, guest.status.proxmox_node, vmid)
     return guest_connections.check(

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from moxwell.cli.output import WIDE, Output, Progress, show, table
+from moxwell.cli.output import WIDE, Output, Progress, column_widths, show, table
 
 SENTENCES = {
     "an address of IPv6": "https://[fd00::1]:6443",
@@ -42,7 +42,7 @@ def printed(width: int) -> list[str]:
         "what to do": "allow TCP port 6443 from the network of the guests",
     }
     out = io.StringIO()
-    Console(width=width, file=out).print(table([row], tuple(row)))
+    Console(width=WIDE, file=out).print(table([row], tuple(row), width))
     return out.getvalue().splitlines()
 
 
@@ -53,6 +53,23 @@ def test_a_table_fits_a_narrow_terminal_and_loses_nothing() -> None:
     words = {word for line in lines[1:] for word in line.split()}
     assert {"connected", "127.0.0.1:23385", "6443", "guests"} <= words
     assert not any("…" in line for line in lines)
+
+
+WIDTHS: dict[str, tuple[list[list[str]], int, list[int]]] = {
+    "everything fits": ([["NAME", "STATE"], ["a", "it is ready"]], 80, [4, 11]),
+    "a sentence is wrapped": ([["NAME", "STATE"], ["a-long-name", "it is ready"]], 20, [11, 7]),
+    "sentences share the room": ([["A", "B"], ["one two three", "four five six"]], 22, [10, 10]),
+    "a short cell is not wrapped": ([["A", "B"], ["1 GiB", "one two three four"]], 19, [5, 12]),
+    "a name that is too long stays whole": ([["A", "B"], ["a" * 30, "one two"]], 20, [30, 7]),
+    "nothing": ([[]], 20, []),
+}
+
+
+@pytest.mark.parametrize(("lines", "width", "widths"), WIDTHS.values(), ids=WIDTHS)
+def test_lines_are_broken_between_words(
+    lines: list[list[str]], width: int, widths: list[int]
+) -> None:
+    assert column_widths(lines, width) == widths
 
 
 def test_a_table_for_a_pipe_has_one_line_for_each_row() -> None:

@@ -4,7 +4,14 @@ import pytest
 
 from moxwell.errors import Invalid
 from moxwell.scheduling import quota
-from moxwell.scheduling.quota import QUOTA, Amounts, excesses, limits_of, read_annotation
+from moxwell.scheduling.quota import (
+    QUOTA,
+    Amounts,
+    excesses,
+    limits_of,
+    read_annotation,
+    usage_of_machines,
+)
 
 LIMITS = limits_of({"cpu": 4, "requests.memory": "16Gi", "nodes": 3, "pods": 10})
 
@@ -14,7 +21,7 @@ LIMITS = limits_of({"cpu": 4, "requests.memory": "16Gi", "nodes": 3, "pods": 10}
     [
         pytest.param(Amounts(cpu=4), Amounts(), Amounts(), "", id="exactly the limit"),
         pytest.param(
-            Amounts(cpu=12), Amounts(cpu=0), Amounts(), "cpu: 12 asked, 0 used, limit 4",
+            Amounts(cpu=12), Amounts(cpu=0), Amounts(), "cpu: 12 asked, 0 used by others, limit 4",
             id="twelve under four",
         ),
         pytest.param(Amounts(cpu=1), Amounts(cpu=4), Amounts(), "1 asked, 4 used", id="others"),
@@ -22,7 +29,7 @@ LIMITS = limits_of({"cpu": 4, "requests.memory": "16Gi", "nodes": 3, "pods": 10}
         pytest.param(Amounts(cpu=8), Amounts(), Amounts(cpu=8), "", id="as much as before"),
         pytest.param(
             Amounts(memory=20 << 30), Amounts(memory=1 << 30), Amounts(),
-            "memory: 20Gi asked, 1Gi used, limit 16Gi", id="memory",
+            "memory: 20Gi asked, 1Gi used by others, limit 16Gi", id="memory",
         ),
         pytest.param(Amounts(clusters=9, storage=1 << 60), Amounts(), Amounts(), "", id="no limit"),
     ],
@@ -57,3 +64,10 @@ def test_the_annotation_returns_the_limits() -> None:
 def test_a_broken_annotation_refuses_machines_instead_of_limiting_nothing(text: str) -> None:
     with pytest.raises(Invalid):
         read_annotation({"name": "tenant-red", "annotations": {QUOTA: text}})
+
+
+def test_the_use_of_limits_is_told_in_their_own_units() -> None:
+    limits = limits_of({"cpu": 16, "requests.memory": "64Gi", "storage": "1Ti"})
+    used = Amounts(cpu=6, memory=24 << 30, storage=1 << 30)
+    assert usage_of_machines(limits, used) == ["cpu 6 of 16", "memory 24Gi of 64Gi"]
+    assert usage_of_machines({}, used) == []

@@ -30,6 +30,7 @@ from moxwell.verify.model import (
     ObservedTenant,
     ObservedTenantNode,
     StoredVolume,
+    Validity,
 )
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -117,6 +118,11 @@ def volume(name: str, handle: str) -> PersistentVolume:
     return made(PersistentVolume, name, spec={"csi": source})  # type: ignore[no-any-return]
 
 
+def valid(since: int, until: int) -> Validity:
+    """In days from now."""
+    return Validity(NOW + timedelta(days=since), NOW + timedelta(days=until))
+
+
 REGION = ObservedRegion(
     "north",
     hosts={"pve1": ObservedHost("pve1", True), "pve2": ObservedHost("pve2", True)},
@@ -127,12 +133,12 @@ REGION = ObservedRegion(
         StoredVolume("pve1", "ceph", "ceph:vm-9999-pvc-1", 9999, True),
     ),
     clocks={"pve1": 0.4},
-    certificates={"pve1": NOW + timedelta(days=300)},
+    certificates={"pve1": valid(-65, 300)},
 )
 INSIDE = ObservedTenant(
     nodes=(ObservedTenantNode("m1", "proxmox://north/100"),),
     volumes=(volume("pv1", "north//ceph/vm-9999-pvc-1"),),
-    certificates={"client": NOW + timedelta(days=300)},
+    certificates={"client": valid(-65, 300)},
 )
 WORLD = Observation(
     now=NOW,
@@ -403,11 +409,16 @@ TABLE: dict[str, tuple[Observation, set[str]]] = {
     ),
     "a clock that is a little off": (region(clocks={"pve1": -7.0}), {"ClockSkewed"}),
     "a certificate that ends soon": (
-        region(certificates={"pve1": NOW + timedelta(days=3)}),
+        region(certificates={"pve1": valid(-362, 3)}),
+        {"CertificateExpiring"},
+    ),
+    "a certificate of a week, new": (inside(certificates={"client": valid(0, 7)}), set()),
+    "a certificate of a week that nobody renewed": (
+        inside(certificates={"client": valid(-5, 2)}),
         {"CertificateExpiring"},
     ),
     "a certificate that has ended": (
-        inside(certificates={"client": NOW - timedelta(days=3)}),
+        inside(certificates={"client": valid(-368, -3)}),
         {"CertificateExpired"},
     ),
     "a region that does not answer": (

@@ -15,6 +15,7 @@ from moxwell.verify.host_names import resolve_host
 from moxwell.verify.model import Observation, ObservedRegion
 
 HOST = HostInterface(iface="vmbr0", cidr="10.0.0.11/24")
+SECOND = HostInterface(iface="vmbr0", cidr="10.0.0.12/24")
 EMPTY = HostInterface(iface="vmbr1")
 
 
@@ -35,7 +36,7 @@ def world(first: str, second: str, servers: tuple[str, ...] = ()) -> Observation
     region = ObservedRegion(
         "north",
         configs={vmid: GuestConfig(raw={"net0": f"virtio=x,{net}"}) for vmid, net in nets.items()},
-        interfaces={"pve1": (HOST, EMPTY)},
+        interfaces={"pve1": (HOST, EMPTY), "pve2": (SECOND, EMPTY)},
         storage_servers={"nfs": servers},
     )
     return Observation(
@@ -74,6 +75,15 @@ def test_networks_that_are_shared_are_found(
     found = list(networks.separate(seen))
     assert {(f.level, f.check) for f in found} == expected
     assert all(f.do for f in found)
+
+
+def test_a_shared_network_is_one_remark_for_all_hosts() -> None:
+    found = networks.separate(world("bridge=vmbr0", "bridge=mxblue", ("10.0.0.9",)))
+    hosts = "pve1 has 10.0.0.11/24, pve2 has 10.0.0.12/24"
+    assert [finding.what for finding in found] == [
+        f"nodes of tenant-red are on vmbr0 in north, where {hosts}",
+        "nodes of tenant-red are on the network of the storage nfs in north",
+    ]
 
 
 @pytest.mark.parametrize(

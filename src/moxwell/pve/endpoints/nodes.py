@@ -125,11 +125,12 @@ class HostTime(Struct, frozen=True, kw_only=True):
 
 
 class Certificate(Struct, frozen=True, kw_only=True):
-    """A TLS certificate of a host; ``notafter`` in seconds since 1970."""
+    """A TLS certificate of a host; times in seconds since 1970."""
 
     filename: str = ""
     subject: str = ""
     fingerprint: str = ""
+    notbefore: int = 0
     notafter: int = 0
 
 
