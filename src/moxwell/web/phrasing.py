@@ -75,6 +75,7 @@ _IN_PROGRESS = {
     "Join": "Joining, waiting for node {name} to be Ready",
 }
 _INSUFFICIENT = re.compile(r"(\S+/\S+): needs (\d+) MiB memory, (\d+) MiB are free")
+_SILENT = re.compile(r"region (\S+) does not answer")
 MAX_LENGTH = 160
 _SHORT = {"Claim": "Claim", "Clone": "Clone", "Configure": "Config", "Boot": "Boot", "Join": "Join"}
 
@@ -177,15 +178,18 @@ def _in_progress(machine: MachineView, stage: str, progress: float | None) -> Ma
 
 def summarize_placement(message: str) -> str:
     """A message about insufficient memory in one line: the host with the most free memory."""
-    rows = _INSUFFICIENT.findall(message)
-    if not rows or len(rows) < message.count(" | ") + 1:
+    parts = message.removeprefix("no host has room: ").split(" | ")
+    silent = _SILENT.findall(parts[-1])
+    hosts = [_INSUFFICIENT.match(part) for part in (parts[:-1] if silent else parts)]
+    rows = [found.groups() for found in hosts if found is not None]
+    if not rows or len(rows) < len(hosts):
         return (
             message if len(message) <= MAX_LENGTH else f"{message[:MAX_LENGTH].rsplit(' ', 1)[0]} …"
         )
-    host, needs, _ = rows[0]
     host, _, free = max(rows, key=lambda row: int(row[2]))
-    need, most = round(int(needs) / 1024), round(int(free) / 1024)
-    return f"{need} GiB on one host; most is free on {host}: {most} GiB"
+    need, most = round(int(rows[0][1]) / 1024), round(int(free) / 1024)
+    unanswered = "".join(f"; region {name} does not answer" for name in silent)
+    return f"{need} GiB on one host; most is free on {host}: {most} GiB{unanswered}"
 
 
 def _waiting(stage: str, reason: str, message: str) -> MachineText:

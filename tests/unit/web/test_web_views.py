@@ -257,6 +257,16 @@ PLACES = {
         "a/p2: needs 204800 MiB memory, 143360 MiB are free",
         "200 GiB on one host; most is free on a/p2: 140 GiB",
     ),
+    "a region that does not answer": (
+        "no host has room: a/p1: needs 204800 MiB memory, 122880 MiB are free | "
+        "region b does not answer: no URL answers; region c does not answer: refused",
+        "200 GiB on one host; most is free on a/p1: 120 GiB; region b does not answer; "
+        "region c does not answer",
+    ),
+    "a host that lacks something else": (
+        "no host has room: a/p1: needs 8 MiB memory, 4 MiB are free | a/p2: offline",
+        "no host has room: a/p1: needs 8 MiB memory, 4 MiB are free | a/p2: offline",
+    ),
     "another reason is shown as it is": ("no template v1.35.0", "no template v1.35.0"),
     "a long one ends somewhere": ("word " * 60, ("word " * 31) + "word …"),
 }
