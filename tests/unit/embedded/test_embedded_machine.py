@@ -1,5 +1,6 @@
 """The Machine controller: links, node, drain, order of deletion, status without own status."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,6 +12,7 @@ from moxwell.api.capi.shared import ContractRef
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.embedded.clusterapi.machine.controller import is_progress, is_text
 from moxwell.embedded.clusterapi.machine.describe import describe
+from moxwell.embedded.clusterapi.machine.first_answers import GRACE_SECONDS, FirstAnswers
 from moxwell.embedded.clusterapi.machine.plan import (
     DETACH_STARTED,
     DRAIN_STARTED,
@@ -227,9 +229,33 @@ def test_status(
     obj: Machine, observed: ObservedMachine, phase: str, ready: str, node_name: str | None
 ) -> None:
     status = describe(obj, observed, next_move(obj, observed))
+    assert status is not None
     assert status.phase == phase
     assert {c.type: c.status for c in status.conditions}["Ready"] == ready
     assert (status.node_ref.name if status.node_ref else None) == node_name
+
+
+def test_what_is_known_of_a_node_stays_until_its_cluster_answers_after_a_start() -> None:
+    obj = machine(annotations=KNOWN)
+    observed = seen(infrastructure=part(), tenant_answers=False, answer_awaited=True)
+    assert describe(obj, observed, next_move(obj, observed)) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "answered", "awaited"),
+    [(0, False, True), (GRACE_SECONDS, False, False), (0, True, False)],
+)
+def test_the_first_answer_is_awaited_for_a_while(
+    seconds: float, answered: bool, awaited: bool
+) -> None:
+    async def story() -> None:
+        answers = FirstAnswers(LoopClock())
+        if answered:
+            answers.answered(Key("team", "c1"))
+        await asyncio.sleep(seconds)
+        assert answers.is_awaited(Key("team", "c1")) is awaited
+
+    run_virtual(story())
 
 
 def test_the_start_of_a_drain_is_recorded_in_the_move_and_in_the_status() -> None:
@@ -239,7 +265,9 @@ def test_the_start_of_a_drain_is_recorded_in_the_move_and_in_the_status() -> Non
     assert isinstance(move, Drain)
     assert move.record is not None
     assert move.record.change == {"metadata": {"annotations": {DRAIN_STARTED: stamp(NOW)}}}
-    deletion = describe(obj, observed, move).deletion
+    status = describe(obj, observed, move)
+    assert status is not None
+    deletion = status.deletion
     assert deletion is not None
     assert deletion.node_drain_start_time == NOW
 

@@ -1,18 +1,22 @@
 """The Machine controller of Cluster API: connects bootstrap data, infrastructure and node."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from moxwell.api.capi.core import Machine, MachineStatus
 from moxwell.clock import Clock
 from moxwell.embedded.clusterapi.machine.describe import describe
+from moxwell.embedded.clusterapi.machine.first_answers import FirstAnswers
 from moxwell.embedded.clusterapi.machine.plan import (
+    NODE_NAME,
     DeleteNode,
     Drain,
     InitializeNode,
     MachineMove,
     ObservedMachine,
     next_move,
+    tenant_key,
 )
 from moxwell.embedded.clusterapi.machine.see import see_machine
 from moxwell.embedded.clusterapi.machine.tenant_nodes import SharedNodeLists
@@ -47,7 +51,7 @@ class MachineController(Reconciler[Machine, ObservedMachine, MachineMove, Machin
         parts: Sequence[Any],
     ) -> None:
         self._kube, self._resolver, self._tenants, self._clock = kube, resolver, tenants, clock
-        self._nodes = SharedNodeLists(clock)
+        self._nodes, self._answers = SharedNodeLists(clock), FirstAnswers(clock)
         self.watches: Sequence[Watch] = tuple(
             watch
             for part in parts
@@ -58,9 +62,14 @@ class MachineController(Reconciler[Machine, ObservedMachine, MachineMove, Machin
         )
 
     async def see(self, machine: Machine, reader: Reader) -> ObservedMachine:
-        now = self._clock.now()
-        find = self._tenants.find
-        return await see_machine(machine, reader, self._resolver, find, self._nodes, now)
+        now, find = self._clock.now(), self._tenants.find
+        seen = await see_machine(machine, reader, self._resolver, find, self._nodes, now)
+        cluster, known = tenant_key(machine), NODE_NAME in machine.metadata.annotations
+        if seen.tenant_answers:
+            self._answers.answered(cluster)
+        elif known and not machine.deleting and self._answers.is_awaited(cluster):
+            return replace(seen, answer_awaited=True)
+        return seen
 
     def plan(self, machine: Machine, seen: ObservedMachine) -> MachineMove:
         return next_move(machine, seen)
@@ -90,7 +99,9 @@ class MachineController(Reconciler[Machine, ObservedMachine, MachineMove, Machin
                 continue  # a PodDisruptionBudget blocks it, or the pod is gone
         return recorded
 
-    def describe(self, machine: Machine, seen: ObservedMachine, move: MachineMove) -> MachineStatus:
+    def describe(
+        self, machine: Machine, seen: ObservedMachine, move: MachineMove
+    ) -> MachineStatus | None:
         return describe(machine, seen, move)
 
 

@@ -31,8 +31,10 @@ Json = dict[str, Any]
 _TRUTHS: Mapping[str, ConditionStatus] = {"True": "True", "False": "False"}
 
 
-def describe(machine: Machine, seen: ObservedMachine, move: MachineMove) -> MachineStatus:
+def describe(machine: Machine, seen: ObservedMachine, move: MachineMove) -> MachineStatus | None:
     """The status; an unreachable tenant leaves the node reference as recorded."""
+    if seen.answer_awaited:
+        return None
     infrastructure = seen.infrastructure_body
     reported = (infrastructure or {}).get("status") or {}
     node = seen.node_name or machine.metadata.annotations.get(NODE_NAME, "")
