@@ -29,6 +29,7 @@ _CHANGEABLE_IN_PLACE = frozenset({
     "num_sockets", "num_cores", "cpu_type", "cpu_limit", "cpu_units", "memory_mib", "balloon_mib",
     "tags", "description", "disks", "firewall_groups", "high_availability", "on_boot",
 })  # fmt: skip
+MIN_VMID, MAX_VMID = 100, 999_999_999  # of Proxmox
 _SET_ONCE = frozenset({"provider_id", "virtual_machine_id", "region", "claim"})
 _RESERVED_TAGS = ("mox-", "moxc-", "moxwell")  # as in pve.ownership
 _MUTABLE = frozenset({"when_stopped", "changes", "shutdown_seconds", "checks"})
@@ -67,6 +68,9 @@ def _cluster(spec: ProxmoxClusterSpec) -> Iterator[str]:
         yield from _ip_config(f"spec.zoneConfig[{zone.zone}].ipv6Config", zone.ipv6_config, 6)
     yield from _duplicates("spec.zoneConfig", [z.zone for z in spec.zone_config])
     yield from _duplicates("spec.regions", [r.name for r in spec.regions])
+    for server in spec.dns_servers:
+        if not _ip_version(server):
+            yield f"spec.dnsServers: {server!r} is not an IP address"
     yield from _endpoint(spec)
 
 
@@ -128,6 +132,9 @@ def _ip_version(text: str) -> int:
 def _machine(spec: ProxmoxMachineSpec) -> Iterator[str]:
     if spec.network is not None:
         yield from _network(spec.network)
+    vmid = spec.virtual_machine_id
+    if vmid is not None and not MIN_VMID <= vmid <= MAX_VMID:
+        yield f"spec.virtualMachineID: {vmid} is not from {MIN_VMID} to {MAX_VMID}"
     reserved = [tag for tag in spec.tags if tag.lower().startswith(_RESERVED_TAGS)]
     if reserved:
         yield f"spec.tags: {', '.join(reserved)}: tags that begin with mox are set by Moxwell only"

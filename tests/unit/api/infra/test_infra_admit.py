@@ -71,6 +71,10 @@ def test_accepted(obj: Object) -> None:
             id="endpoint among the machines' addresses",
         ),
         pytest.param(
+            cluster(dnsServers=["10.0.0.2", "eight"]), "'eight' is not an IP", id="DNS server"
+        ),
+        pytest.param(machine(virtualMachineID=50), "50 is not from 100", id="VMID of Proxmox"),
+        pytest.param(
             cluster(ipv4Config={**POOL, "addresses": ["10.0.0.9-10.0.0.1"]}),
             "is not a range",
             id="range backwards",
@@ -192,7 +196,7 @@ OTHER_STORAGE = {"disk": "scsi1", "storage": "ceph"}
         pytest.param(
             CREATED, {**CREATED, "providerID": "proxmox://r/101"}, "immutable", id="providerID"
         ),
-        pytest.param(CREATED, {**CREATED, "virtualMachineID": 5}, "immutable once set", id="VMID"),
+        pytest.param(CREATED, {**CREATED, "virtualMachineID": 500}, "immutable once set", id="VMID"),
         pytest.param(CREATED, {**CREATED, "pool": "x"}, "roll out", id="immutable field"),
         pytest.param(
             CREATED, {**CREATED, "numCores": 4}, "changes: InPlace", id="cores, not allowed"

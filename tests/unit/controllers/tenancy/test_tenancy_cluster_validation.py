@@ -191,12 +191,26 @@ def tenant(name: str = "red", **spec: Any) -> Tenant:
         pytest.param(tenant("Red"), "lower-case", id="name"),
         pytest.param(tenant("a" * 60), "67 characters", id="name too long"),
         pytest.param(tenant(network={"allowFrom": ["10.0.0.0/99"]}), "not a network", id="network"),
+        pytest.param(
+            tenant(network={"rules": [{"ports": "80-90"}]}), "such as 30000:32767", id="ports"
+        ),
+        pytest.param(tenant(network={"rules": [{"protocol": "all"}]}), "one of tcp", id="protocol"),
+        pytest.param(
+            tenant(network={"ranges": ["10.0.0.9-10.0.0.1"]}), "spec.network.ranges", id="range"
+        ),
+        pytest.param(
+            tenant(network={"vnet": {"zone": "z", "subnet": "10.0.0.0/24", "gateway": "10.1.0.1"}}),
+            "spec.network.vnet.gateway", id="gateway of a VNet",
+        ),
+        pytest.param(
+            tenant(network={"bridge": "vmbr0", "vnet": {"zone": "z"}}), "not both", id="networks"
+        ),
         pytest.param(tenant(network={"bridge": "vmbr1"}), "did you mean vmbr0?", id="bridge"),
         pytest.param(tenant(resourceQuotas={"cpus": 4}), "did you mean cpu?", id="quota name"),
         pytest.param(tenant(resourceQuotas={"cpu": "four"}), "not a quantity", id="quota value"),
         pytest.param(tenant(resourceQuotas={"cpu": -1}), "negative", id="negative quota"),
     ],
-)
+)  # fmt: skip
 def test_a_tenant_that_cannot_work_is_refused(given: Tenant, said: str) -> None:
     (found,) = tenant_errors(given, None, KNOWN)
     assert said in str(found)

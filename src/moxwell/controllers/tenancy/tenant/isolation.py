@@ -100,6 +100,12 @@ def secret_name(region: str) -> str:
     return f"proxmox-{region.lower().replace('_', '-').replace('.', '-')}"
 
 
+def check_bridge(tenant: Tenant) -> None:
+    """Raise Invalid if the nodes of a tenant would be on two networks."""
+    if tenant.spec.network.bridge and tenant.spec.network.vnet is not None:
+        raise Invalid("spec.network: give a bridge or a vnet, not both")
+
+
 def subnet_of(tenant: Tenant) -> VnetSubnet | None:
     """The subnet of the VNet; Invalid if its parts do not fit together."""
     given = tenant.spec.network.vnet

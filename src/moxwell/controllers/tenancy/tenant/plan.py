@@ -296,8 +296,7 @@ def _network_annotations(tenant: Tenant, namespace: str) -> Json:
     network, want = tenant.spec.network, isolation.wanted(tenant)
     if firewall.has_firewall(tenant):
         annotations[FIREWALL_GROUP] = firewall.group_name(namespace)
-    if network.bridge and network.vnet is not None:
-        raise Invalid("spec.network: give a bridge or a vnet, not both")
+    isolation.check_bridge(tenant)
     if bridge := isolation.vnet_name(namespace) if network.vnet is not None else network.bridge:
         annotations[BRIDGE] = bridge
     if network.vlan is not None:

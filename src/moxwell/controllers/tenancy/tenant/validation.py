@@ -1,10 +1,11 @@
 """Validates a ``Tenant``: its name, networks, bridge and quota. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from moxwell.api.cozystack import Tenant
 from moxwell.api.field_errors import FieldError
-from moxwell.controllers.tenancy.tenant import firewall
+from moxwell.api.infra.address_ranges import parse_address_ranges
+from moxwell.controllers.tenancy.tenant import firewall, isolation
 from moxwell.controllers.tenancy.tenant.plan import namespace_of
 from moxwell.errors import Invalid
 from moxwell.scheduling import known_infrastructure as infrastructure
@@ -24,16 +25,30 @@ def tenant_errors(
 
 def _errors(tenant: Tenant, known: KnownInfrastructure) -> Iterator[FieldError]:
     yield from _name(tenant)
-    try:
-        firewall.allowed_networks(tenant)
-    except Invalid as error:
-        yield FieldError("", str(error))
+    yield from _network(tenant)
     yield from quota_errors("spec.resourceQuotas", tenant.spec.resource_quotas)
     regions = tuple(known.regions.values()) if known.complete else None
     path = "spec.network.bridge"
     missing = infrastructure.bridge_error(path, tenant.spec.network.bridge, regions)
     if missing is not None:
         yield missing
+
+
+def _network(tenant: Tenant) -> Iterator[FieldError]:
+    """Firewall rules, addresses and a VNet that Proxmox or the controller would refuse later."""
+    ranges = tenant.spec.network.ranges
+    checks: tuple[tuple[str, Callable[[], object]], ...] = (
+        ("", lambda: firewall.rules_for(tenant)),
+        ("", lambda: isolation.check_bridge(tenant)),
+        ("spec.network.ranges", lambda: parse_address_ranges(ranges)),
+        ("", lambda: isolation.subnet_of(tenant)),
+    )
+    for path, check in checks:
+        try:
+            check()
+        except Invalid as error:
+            yield FieldError(path, str(error))
+            return
 
 
 def _name(tenant: Tenant) -> Iterator[FieldError]:
