@@ -144,12 +144,7 @@ class ResourceWriter(BodyDecoder):
                 )
             meta["namespace"] = call.namespace
         else:
-            meta.pop("namespace", None)
-            if given:
-                raise status_errors.bad_request(
-                    "the namespace of the provided object does not match the namespace sent"
-                    " on the request"
-                )
+            meta.pop("namespace", None)  # as kube-apiserver does
         if (
             call.name
             and meta.get("name")

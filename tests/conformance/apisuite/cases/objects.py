@@ -3,6 +3,12 @@
 from apisuite.case import case, delete, get, post, put, status_only
 from apisuite.cases.bodies import ACCOUNTS, CM, LEASES, SECRETS, SERVICES, cm, lease, secret
 
+_CLASS = {
+    "apiVersion": "scheduling.k8s.io/v1",
+    "kind": "PriorityClass",
+    "metadata": {"name": "c-$u", "namespace": "$ns"},
+    "value": 5,
+}
 CASES = (
     case("create a configmap", post(CM, cm("a", {"k": "v"}))),
     case(
@@ -13,6 +19,13 @@ CASES = (
     case("create without data", post(CM, cm("a")), get(f"{CM}/a")),
     case("create takes the namespace from the path", post(CM, cm("a", namespace="$ns"))),
     case("create with another namespace in the body", post(CM, cm("a", namespace="other"))),
+    case(
+        "create what has no namespace with a namespace in the body",
+        post("/apis/scheduling.k8s.io/v1/priorityclasses", _CLASS),
+        put("/apis/scheduling.k8s.io/v1/priorityclasses/c-$u", _CLASS),
+        get("/apis/scheduling.k8s.io/v1/priorityclasses/c-$u"),
+        delete("/apis/scheduling.k8s.io/v1/priorityclasses/c-$u"),
+    ),
     case("create in a namespace that is not there", post(CM.replace("$ns", "nope-$u"), cm("a"))),
     case("create twice", status_only(post(CM, cm("a"))), post(CM, cm("a"))),
     case("create with a generated name", post(CM, cm(generateName="gen-"))),
