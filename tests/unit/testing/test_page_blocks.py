@@ -21,9 +21,9 @@ RUN = {
     "howto-clusters.md",
     "howto-backup.md",
     "howto-verify.md",
-    "tutorial-tenant.md",
 }
 ELSEWHERE = {
+    "tutorial-tenant.md": "tests/e2e/test_readme_story.py",
     "tutorial-storage.md": "tests/e2e/test_storage_tutorial.py",
     "tutorial-own-proxmox.md": "tests/e2e/test_own_pages.py",
     "howto-connect-proxmox.md": "tests/e2e/test_own_pages.py",
