@@ -4,6 +4,7 @@ Parses configuration files: YAML, flags, unknown keys. Errors name the place and
 The file of the regions contains tokens, so neither an error nor its cause may show a line of it.
 """
 
+import difflib
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -51,8 +52,10 @@ def refuse_unknown(where: str, block: Mapping[Any, Any], known: Collection[str])
     """Raise InvalidConfig if a mapping has other keys."""
     unknown = sorted(str(key) for key in block if key not in known)
     if unknown:
+        near = difflib.get_close_matches(unknown[0], known, 1)
+        meant = f" (did you mean {near[0]}?)" if near and len(unknown) == 1 else ""
         raise InvalidConfig(
-            f"{where}: unknown {', '.join(unknown)}; known are {', '.join(sorted(known))}"
+            f"{where}: unknown {', '.join(unknown)}{meant}; known are {', '.join(sorted(known))}"
         )
 
 

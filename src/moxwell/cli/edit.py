@@ -43,8 +43,7 @@ def edit(
     async def run() -> None:
         async with connect.kube(name) as kube:
             resource = kinds.by_name(await kube.discover(), kind)
-            space = namespace if resource.namespaced else ""
-            before = await kube.get(resource, called, space)
+            before = await kinds.get(kube, resource, called, namespace)
             after = edited(before, run_editor(os.environ))
             if after is None:
                 typer.echo(f"{resource.kind} {called} is unchanged")

@@ -42,8 +42,11 @@ def logs(
     if not file.exists():
         raise Missing(f"instance {name!r} has no log: start it with `moxwell up`")
     end = file.stat().st_size
-    for line in deque(filter(belongs, all_lines(file, end)), lines):
+    found = deque(filter(belongs, all_lines(file, end)), lines)
+    for line in found:
         typer.echo(line, nl=False)
+    if not found and lines:
+        typer.echo(f"no line of the log is about {called or 'that'}", err=True)
     if follow:
         asyncio.run(_follow(file, end, belongs))
 

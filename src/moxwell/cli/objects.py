@@ -116,6 +116,7 @@ def delete(
             if planned:
                 return [_manifest(r, one, space) for r, one, space in reversed(rows)]
             for resource, one, space in reversed(rows):
+                await kinds.get(kube, resource, one, space)
                 await kube.delete(resource, one, space if resource.namespaced else "")
                 typer.echo(f"{resource.kind} {one} is being deleted")
             return []

@@ -247,6 +247,7 @@ def delete(
     """Delete a volume without PersistentVolume, for example one of a deleted cluster."""
     import asyncio
 
+    from moxwell.csi import create
     from moxwell.pve.audit import acting
 
     async def run() -> None:
@@ -254,12 +255,13 @@ def delete(
             await _refuse_if_used(scope, driver, volume)
             any_cluster = next(iter(scope.clusters.values()), None)
             async with _driver(scope, driver, any_cluster, every_tenant=True) as csi_driver:
+                await _refuse_unknown(csi_driver, volume)
+                if not yes:
+                    typer.confirm(f"Delete {volume} and all its data?", abort=True)
                 with acting("cli volume delete", volume):
-                    await _delete_volume(csi_driver, volume)
+                    await create.delete(csi_driver, volume)
 
     _quiet()
-    if not yes:
-        typer.confirm(f"Delete {volume} and all its data?", abort=True)
     asyncio.run(run())
     typer.echo(f"{volume} deleted")
 
@@ -278,13 +280,12 @@ async def _refuse_if_used(scope: VolumeScope, driver: str, volume: str) -> None:
             )
 
 
-async def _delete_volume(driver: "Driver", volume: str) -> None:
-    from moxwell.csi import create, listing
+async def _refuse_unknown(driver: "Driver", volume: str) -> None:
+    from moxwell.csi import listing
     from moxwell.errors import Missing
 
     if volume not in {str(disk.id) for disk, _ in await listing.list_volumes(driver)}:
         raise Missing(f"volume {volume!r} does not exist; see `moxwell volume list`")
-    await create.delete(driver, volume)
 
 
 async def _wait_detached(kube: "Kube", namespace: str, name: str, seconds: int) -> None:

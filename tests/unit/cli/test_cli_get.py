@@ -101,6 +101,12 @@ def test_tables_name_the_namespace_and_wide_ones_show_more(printed: Printed) -> 
 
 ERRORS: dict[str, tuple[tuple[str, ...], dict[str, str], type[Exception], str]] = {
     "a kind nobody knows": (("nonsense",), {}, kinds.KindUnknown, "serves no kind 'nonsense'"),
+    "a kind with a typing mistake": (
+        ("configmpas",),
+        {},
+        kinds.KindUnknown,
+        r"'configmpas' \(did you mean configmaps\?\)",
+    ),
     "a name nobody has": (("cm", "green"), {"o": "json"}, Missing, "no ConfigMap green in any"),
     "a name in two namespaces": (("cm", "both"), {"o": "json"}, Invalid, "select one with -n"),
     "both ways of naming": (("cm/red", "blue"), {}, Invalid, "write every object as KIND/NAME"),
@@ -124,3 +130,30 @@ def test_bad_words(
 def test_as_list_holds_anything() -> None:
     items: list[dict[str, Any]] = [{"kind": "A"}, {"kind": "B"}]
     assert get.as_list(items)["items"] == items
+
+
+DOCUMENTS = {
+    "a typing mistake": ({"apiVersion": "v1", "kind": "ConfgMap"}, "did you mean ConfigMap?"),
+    "another version": ({"apiVersion": "v2", "kind": "ConfigMap"}, "but v1 is"),
+}
+
+
+@pytest.mark.parametrize(("doc", "said"), DOCUMENTS.values(), ids=DOCUMENTS)
+def test_a_kind_of_a_file_that_is_not_served(doc: dict[str, str], said: str) -> None:
+    async def then(kube: Kube) -> None:
+        with pytest.raises(kinds.KindUnknown) as error:
+            kinds.of_object(await kube.discover(), doc)
+        assert said in str(error.value)
+
+    run_virtual(with_objects(then))
+
+
+def test_an_object_in_another_namespace_is_named() -> None:
+    async def then(kube: Kube) -> None:
+        with pytest.raises(Missing, match="there is one in red: add -n red"):
+            await kinds.get(kube, MAPS, "red", "default")
+        with pytest.raises(Missing, match="not found"):
+            await kinds.get(kube, MAPS, "none", "default")
+        assert (await kinds.get(kube, MAPS, "red", "red"))["metadata"]["name"] == "red"
+
+    run_virtual(with_objects(then))

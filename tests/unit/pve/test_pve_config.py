@@ -71,7 +71,7 @@ BLOCK = {"region": "a", "url": "https://a", "token_id": "u@pve!t", "token_secret
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        pytest.param({"tokenid": "x"}, "clusters[0]: unknown tokenid; known are", id="a typo"),
+        pytest.param({"tokenid": "x"}, "unknown tokenid (did you mean token_id?)", id="a typo"),
         pytest.param({"region": ""}, "region must be", id="no region"),
         pytest.param({"region": "a/b"}, "region must be", id="a region with a slash"),
         pytest.param({"url": ""}, "url or urls is missing", id="no url"),

@@ -269,6 +269,11 @@ CASES = (
         ),
     ),
     case("a claim's defaults", post(PVCS, claim("c"), drop=STILL)),
+    case("a claim with an unknown access mode", post(PVCS, claim("c", accessModes=["Twice"]))),
+    case(
+        "a claim with access modes that exclude each other",
+        post(PVCS, claim("c", accessModes=["ReadWriteOncePod", "ReadWriteOnce"])),
+    ),
     case("a claim without a size", post(PVCS, claim("c", resources={}))),
     case(
         "a claim's class is fixed",

@@ -196,9 +196,7 @@ OTHER_STORAGE = {"disk": "scsi1", "storage": "ceph"}
         pytest.param(
             CREATED, {**CREATED, "providerID": "proxmox://r/101"}, "immutable", id="providerID"
         ),
-        pytest.param(
-            CREATED, {**CREATED, "virtualMachineID": 500}, "immutable once", id="VMID"
-        ),
+        pytest.param(CREATED, {**CREATED, "virtualMachineID": 500}, "immutable once", id="VMID"),
         pytest.param(CREATED, {**CREATED, "pool": "x"}, "roll out", id="immutable field"),
         pytest.param(
             CREATED, {**CREATED, "numCores": 4}, "changes: InPlace", id="cores, not allowed"

@@ -1,6 +1,6 @@
 """Validation of PersistentVolumes, claims, StorageClasses, attachments and CSI drivers."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from moxwell.api.quantity import Quantity
 from moxwell.embedded.apiserver.builtin.field_errors import (
@@ -9,6 +9,7 @@ from moxwell.embedded.apiserver.builtin.field_errors import (
     immutable,
     invalid,
     required,
+    unsupported,
 )
 from moxwell.embedded.apiserver.status_errors import ErrorCause
 
@@ -18,18 +19,32 @@ _PLAIN = (
 )  # fmt: skip
 
 
+SINGLE_POD = "ReadWriteOncePod"
+ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", SINGLE_POD)
+
+
 def _claim(new: Object, old: Object | None, subresource: str) -> list[ErrorCause]:
     if subresource == "status":
         return []
     spec, found = new.get("spec") or {}, []
     if not spec.get("accessModes"):
         found.append(required("spec.accessModes", "at least 1 access mode is required"))
+    found += _access_modes(spec.get("accessModes") or ())
     if "storage" not in ((spec.get("resources") or {}).get("requests") or {}):
         found.append(required("spec.resources[storage]"))
     if old is not None and not found:
         found += _claim_update(
             spec, old.get("spec") or {}, (old.get("status") or {}).get("phase", "")
         )
+    return found
+
+
+def _access_modes(modes: Sequence[str]) -> list[ErrorCause]:
+    field = "spec.accessModes"
+    found = [unsupported(field, mode, ACCESS_MODES) for mode in modes if mode not in ACCESS_MODES]
+    if SINGLE_POD in modes and set(modes) != {SINGLE_POD}:
+        text = f"may not use {SINGLE_POD} with other access modes"
+        found.append(forbidden(field, text))
     return found
 
 
