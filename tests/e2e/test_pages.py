@@ -48,6 +48,8 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageReader]:
         lab.run("down", "--purge", check=False)
 
 
-@pytest.mark.parametrize("page", ["howto-clusters.md", "howto-verify.md", "howto-backup.md"])
+@pytest.mark.parametrize(
+    "page", ["howto-clusters.md", "howto-verify.md", "howto-backup.md", "autoscaler.md"]
+)
 def test_a_page_can_be_followed(reader: PageReader, page: str) -> None:
     assert reader.follow(f"docs/{page}") > 2

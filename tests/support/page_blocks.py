@@ -120,10 +120,11 @@ def _normal(line: str) -> str:
 
 
 def pages(root: Path) -> list[Path]:
-    """README, tutorials and how-tos."""
+    """README, tutorials, how-tos, and the pages with something to try."""
     docs = root / "docs"
     return [
         root / "README.md",
+        *(docs / name for name in ("autoscaler.md", "dashboard.md", "simulator.md")),
         *sorted(docs.glob("tutorial-*.md")),
         *sorted(docs.glob("howto-*.md")),
     ]

@@ -18,12 +18,14 @@ ROOT = Path(__file__).parents[3]
 # Pages whose blocks are run by tests/e2e/test_pages.py, and those that another test runs.
 RUN = {
     "README.md",
+    "autoscaler.md",
     "howto-clusters.md",
     "howto-backup.md",
     "howto-verify.md",
 }
 ELSEWHERE = {
     "tutorial-tenant.md": "tests/e2e/test_readme_story.py",
+    "simulator.md": "tests/e2e/test_simulator_page.py",
     "tutorial-storage.md": "tests/e2e/test_storage_tutorial.py",
     "tutorial-own-proxmox.md": "tests/e2e/test_own_pages.py",
     "howto-connect-proxmox.md": "tests/e2e/test_own_pages.py",
