@@ -1,12 +1,14 @@
 """
-Autoscaler: karpenter-provider-proxmox launches instances for pods and deletes them.
+Autoscaler: karpenter-provider-proxmox and Moxwell launch nodes for pods and delete them.
 
-Pods that exclude each other need a node each. The scenario ends at the launched instance: no
-kubelet runs here, so nodes do not register. Then the node claims are deleted.
+Each program gets a control plane and a simulated Proxmox of its own, and the same node class, whose
+guests read an ISO, join and run the pods. First a few nodes are launched, then twice as many at
+once. Moxwell also gets upstream Cluster API and the Cluster object that it scales.
 """
 
+import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,48 +17,102 @@ import yaml
 from envtest import control_plane, locate, managers
 from envtest.control_plane import ControlPlane
 from envtest.process import Process, free_port, wait_ready
+from moxwell.api import registry
+from peers import scaled_cluster
 from peers.figures import Run
-from peers.programs import IDLE_SECONDS, peer_region_file, wait_until
+from peers.programs import IDLE_SECONDS, peer_region_file, region_file, run_moxwell, wait_until
 from peers.proxmox import WORLD, Meter, RecordedProxmox
+from support.genuine_stage import bootstrap_objects
 
 PROGRAM = "karpenter-proxmox"
-GROUP = "karpenter.proxmox.sinextra.dev"
 CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
-LABELS = {"app": "peers"}
+PODS = "/api/v1/namespaces/default/pods"
+NODES, SECRETS = "/api/v1/nodes", "/api/v1/namespaces/kube-system/secrets"
+TOKEN_TYPE = "bootstrap.kubernetes.io/token"
+OWN_KINDS = ("proxmox", "kamajicontrolplanes")  # Cluster API's come from its own modules
+Json = dict[str, Any]
 
 
 def run_autoscaler(folder: Path, count: int) -> Iterator[Run]:
-    """Run the peer; Moxwell has no controllers for these kinds to compare with."""
-    yield _run(folder / PROGRAM, PROGRAM, count)
+    """Run both programs one after the other."""
+    for program in (PROGRAM, "moxwell"):
+        yield _run(folder / program, program, count)
 
 
 def _run(folder: Path, program: str, count: int) -> Run:
     run = Run("autoscaler", program)
     with RecordedProxmox(folder / "sim", WORLD) as proxmox, ControlPlane(folder / "kube") as plane:
-        plane.start()
-        plane.start_controller_manager()
-        plane.start_scheduler()
-        control_plane.wait_default_account(plane)
-        process = _start(plane, proxmox, folder)
+        process = (_start_peer if program == PROGRAM else _start)(plane, proxmox, folder)
         meter = Meter(run, proxmox, process)
-        with meter.phase(f"launch {count} instances", count):
-            _apply(plane, [*_classes(), _deployment(count)])
-            wait_until(lambda: _launched(plane) == count, "launched instances")
+        _apply(plane, scaled_cluster.node_class_objects(f"127.0.0.1:{plane.port}"))
+        _measure(plane, proxmox, meter, count)
         with meter.phase(f"idle for {IDLE_SECONDS:.0f} s", count):
             time.sleep(IDLE_SECONDS)
-        with meter.phase(f"delete {count} instances", count):
-            plane.kubectl("delete", "deployment", "peers")
-            plane.kubectl("delete", "nodeclaims", "--all", "--wait=false")
-            wait_until(lambda: not _claims(plane), "deletion of the node claims")
+        _delete(plane, meter, count)
+        _measure(plane, proxmox, meter, 2 * count)
+        _delete(plane, meter, 2 * count)
         meter.finish()
+        run.leftovers += left_in_kubernetes(_items(plane, NODES), _items(plane, SECRETS))
     return run
 
 
-def _start(plane: ControlPlane, proxmox: RecordedProxmox, folder: Path) -> Process:
+def _measure(plane: ControlPlane, proxmox: RecordedProxmox, meter: Meter, count: int) -> None:
+    """Launch nodes for new pods, and wait until their ISOs are deleted."""
+    before = proxmox.contents()
+    with meter.phase(f"launch {count} nodes", count):
+        _apply(plane, [scaled_cluster.deployment(count)])
+        wait_until(lambda: initialized(_items(plane, CLAIMS)) == count, "initialized nodes")
+        wait_until(lambda: running(_items(plane, PODS)) == count, "running pods")
+    with meter.phase(f"delete their {count} ISOs", count):
+        wait_until(lambda: not isos(proxmox.contents() - before), "deletion of the ISOs")
+
+
+def _delete(plane: ControlPlane, meter: Meter, count: int) -> None:
+    plane.kubectl("delete", "deployment", "peers")
+    wait_until(lambda: not _items(plane, PODS), "deletion of the pods")
+    with meter.phase(f"delete {count} nodes", count):
+        plane.kubectl("delete", "nodeclaims", "--all", "--wait=false")
+        wait_until(lambda: not _items(plane, CLAIMS), "deletion of the node claims")
+
+
+def initialized(claims: Iterable[Json]) -> int:
+    """The number of node claims whose node has joined and is ready."""
+    found = (claim.get("status", {}).get("conditions") or () for claim in claims)
+    return sum(any(is_true(c, "Initialized") for c in conditions) for conditions in found)
+
+
+def is_true(condition: Json, kind: str) -> bool:
+    return (condition["type"], condition["status"]) == (kind, "True")
+
+
+def running(pods: Iterable[Json]) -> int:
+    return sum(pod.get("status", {}).get("phase") == "Running" for pod in pods)
+
+
+def isos(contents: Iterable[str]) -> list[str]:
+    """The ISO images among the contents of a region."""
+    return sorted(text for text in contents if text.endswith(".iso"))
+
+
+def left_in_kubernetes(nodes: Iterable[Json], secrets: Iterable[Json]) -> tuple[str, ...]:
+    """Nodes and join tokens that exist after their node claims."""
+    tokens = (s for s in secrets if s.get("type") == TOKEN_TYPE)
+    found = [f"node {node['metadata']['name']}" for node in nodes]
+    return (*found, *(f"join token {secret['metadata']['name']}" for secret in tokens))
+
+
+def _start_kubernetes(plane: ControlPlane) -> None:
+    plane.start("--enable-bootstrap-token-auth=true")
+    plane.start_controller_manager()
+    plane.start_scheduler()
+    control_plane.wait_default_account(plane)
+    plane.kubectl("apply", "-f", "-", stdin=bootstrap_objects(plane))
+
+
+def _start_peer(plane: ControlPlane, proxmox: RecordedProxmox, folder: Path) -> Process:
+    _start_kubernetes(plane)
     crds = sorted((locate.folder(PROGRAM) / "src/pkg/apis/crds").glob("*.yaml"))
-    for path in crds:
-        plane.kubectl("apply", "--server-side", "-f", str(path))
-    plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=180s")
+    _serve(plane, [yaml.safe_load(path.read_text()) for path in crds])
     health = free_port()
     process = plane.start_program(
         PROGRAM,
@@ -70,64 +126,61 @@ def _start(plane: ControlPlane, proxmox: RecordedProxmox, folder: Path) -> Proce
     return process
 
 
-def _apply(plane: ControlPlane, objects: list[dict[str, Any]]) -> None:
+def _start(plane: ControlPlane, proxmox: RecordedProxmox, folder: Path) -> Process:
+    _start_kubernetes(plane)
+    managers.start(plane)
+    _serve(plane, own_definitions())
+    _add_cluster(plane, proxmox)
+    health = free_port()
+    process = run_moxwell(
+        plane,
+        "operator",
+        f"--config={region_file(proxmox, folder / 'config.yaml')}",
+        "--controllers=infra,karpenter",
+        f"--scaled-cluster={scaled_cluster.SCALED_CLUSTER}",
+        f"--kubeconfig={plane.kubeconfig}",
+        "--no-leader-elect",
+        f"--health-port={health}",
+        "--webhook-port=0",
+        "--bind-address=127.0.0.1",
+    )
+    wait_ready(process, lambda: managers.is_ready(health))
+    return process
+
+
+def own_definitions() -> list[Json]:
+    """The CRDs of Moxwell, Karpenter and Kamaji."""
+    ours = (c for c in registry.make_crds() if c["metadata"]["name"].startswith(OWN_KINDS))
+    found = {c["metadata"]["name"]: c for c in (*ours, *registry.make_karpenter_crds())}
+    return list(found.values())
+
+
+def _add_cluster(plane: ControlPlane, proxmox: RecordedProxmox) -> None:
+    pair = plane.authority.pair
+    objects = scaled_cluster.cluster_objects(
+        plane.port,
+        proxmox.regions,
+        ca=pair.cert.read_bytes(),
+        ca_key=pair.key.read_bytes(),
+        kubeconfig=plane.kubeconfig.read_bytes(),
+    )
+    _apply(plane, objects)
+    change = json.dumps({"status": scaled_cluster.CONTROL_PLANE_STATUS})
+    plane.kubectl(
+        "patch", "kamajicontrolplane", "c", "--type=merge", "--subresource=status", "-p", change
+    )
+
+
+def _serve(plane: ControlPlane, crds: list[Json]) -> None:
+    text = yaml.dump_all(crds, Dumper=managers.DUMPER)
+    plane.kubectl("apply", "--server-side", "-f", "-", stdin=text)
+    plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=180s")
+
+
+def _apply(plane: ControlPlane, objects: list[Json]) -> None:
     plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(objects))
 
 
-def _classes() -> list[dict[str, Any]]:
-    """The template, node class and node pool that the instances are made of."""
-    pool = {
-        "template": {
-            "spec": {
-                "nodeClassRef": {"group": GROUP, "kind": "ProxmoxNodeClass", "name": "peers"},
-                "requirements": [
-                    {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}
-                ],
-            }
-        }
-    }
-    node_class = {
-        "instanceTemplateRef": {"kind": "ProxmoxUnmanagedTemplate", "name": "peers"},
-        "bootDevice": {"size": "20G", "storage": "ceph"},
-        "metadataOptions": {"type": "none"},
-    }
-    return [
-        _object(f"{GROUP}/v1alpha1", "ProxmoxUnmanagedTemplate", {"templateName": "ubuntu"}),
-        _object(f"{GROUP}/v1alpha1", "ProxmoxNodeClass", node_class),
-        _object("karpenter.sh/v1", "NodePool", pool),
-    ]
-
-
-def _object(api: str, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
-    return {"apiVersion": api, "kind": kind, "metadata": {"name": "peers"}, "spec": spec}
-
-
-def _deployment(count: int) -> dict[str, Any]:
-    apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": LABELS}}
-    pod = {
-        "affinity": {
-            "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}
-        },
-        "containers": [
-            {
-                "name": "pause",
-                "image": "registry.k8s.io/pause:3.10",
-                "resources": {"requests": {"cpu": "1", "memory": "1Gi"}},
-            }
-        ],
-    }
-    spec = {
-        "replicas": count,
-        "selector": {"matchLabels": LABELS},
-        "template": {"metadata": {"labels": LABELS}, "spec": pod},
-    }
-    return _object("apps/v1", "Deployment", spec)
-
-
-def _claims(plane: ControlPlane) -> list[dict[str, Any]]:
-    status, body = plane.request("GET", CLAIMS)
+def _items(plane: ControlPlane, path: str) -> list[Json]:
+    status, body = plane.request("GET", path)
     return list(body["items"]) if status == 200 else []
-
-
-def _launched(plane: ControlPlane) -> int:
-    return sum("providerID" in claim.get("status", {}) for claim in _claims(plane))

@@ -65,8 +65,14 @@ async def furnished(plane: ControlPlane, kube: Kube, engine: Engine) -> StoryEnv
     await add_foreign_objects(engine.runtimes["north"].region, wire(engine, "north"))
     pair = plane.authority.pair
     ca, key, config = (p.read_bytes() for p in (pair.cert, pair.key, Path(plane.kubeconfig)))
-    await apply(BOOTSTRAP % {"ca": base64.b64encode(ca).decode(), "url": plane.url})
+    await apply(bootstrap_objects(plane))
     made = StoryEnvironment(kube, engine, apply, ca, key, config, plane.port)
     made.poll_seconds, made.still_seconds = LOOK_SECONDS, STILL_SECONDS
     made.timeout_seconds = PATIENCE_SECONDS
     return made
+
+
+def bootstrap_objects(plane: ControlPlane) -> str:
+    """What nodes need to join a control plane, as a manifest."""
+    ca = base64.b64encode(plane.authority.pair.cert.read_bytes()).decode()
+    return BOOTSTRAP % {"ca": ca, "url": plane.url}
