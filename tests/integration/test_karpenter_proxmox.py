@@ -3,7 +3,6 @@
 import asyncio
 import base64
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,7 +32,6 @@ from moxwell.testing.karpenter_environment import (
 )
 from moxwell.testing.loop import run_virtual
 from moxwell.testing.machine_provider import PROVIDER_CHECKS
-from moxwell.testing.two_regions import WORLD
 
 SHARED = (  # asked once for all guests of a region
     "/cluster/resources",
@@ -222,18 +220,6 @@ def test_the_provider_passes_the_common_checks() -> None:
     run_virtual(story())
 
 
-EXAMPLES = Path(__file__).parents[3] / "shared" / "manifests" / "karpenter"
-TALOS = """
-apiVersion: karpenter.proxmox.sinextra.dev/v1alpha1
-kind: ProxmoxUnmanagedTemplate
-metadata: {name: talos}
-spec: {templateName: talos}
----
-apiVersion: v1
-kind: Secret
-metadata: {name: karpenter-template, namespace: kube-system}
-data: {user-data: %s}
-"""
 SECRETS = """
 apiVersion: v1
 kind: Secret
@@ -362,25 +348,5 @@ def test_the_architecture_of_a_node_is_that_of_its_host() -> None:
             await env.kube.create(body, NodeClaim.resource)
             instance = await until_launched(env, await env.kube.get(NodeClaim, "arm"))
             assert (instance.labels[ARCH], instance.labels[REGION]) == ("arm64", "south")
-
-    run_virtual(story())
-
-
-@pytest.mark.skipif(not EXAMPLES.exists(), reason="the shared manifests are not here")
-def test_the_example_of_karpenter_provider_proxmox_makes_a_guest() -> None:
-    async def story() -> None:
-        example = (EXAMPLES / "examples-talos-karpenter-unmanaged.yaml").read_text()
-        values = (EXAMPLES / "examples-talos-user-data-values.yaml").read_text()
-        worker = (EXAMPLES / "examples-talos-worker.yaml").read_bytes()
-        async with karpenter_environment(
-            example, WORLD.replace("name: ubuntu", "name: talos")
-        ) as env:
-            await env.stage.apply(values)
-            await env.stage.apply(TALOS % base64.b64encode(worker).decode())
-            await node_class_ready(env, "True", "Ready")
-            claim = await env.claim("talos")
-            instance = await until_launched(env, claim)
-            assert instance.image_id.endswith("/9000")
-            await until_gone(env, claim)
 
     run_virtual(story())

@@ -139,7 +139,10 @@ def _talos(text: str, config_drive: ConfigDrive) -> ParsedUserData:
             ca_hashes=(),
             unsafe_skip_ca=False,
             node_name=str(machine.get("network", {}).get("hostname") or config_drive.hostname),
-            kubelet_args=kubelet_args(machine["kubelet"].get("extraArgs")),
+            kubelet_args=_talos_kubelet_args(machine["kubelet"]),
+            taints=tuple(
+                (machine["kubelet"].get("extraConfig") or {}).get("registerWithTaints", ())
+            ),
             ca=base64.b64decode(cluster["ca"]["crt"]).decode(),
         )
     except yaml.YAMLError as error:
@@ -147,6 +150,13 @@ def _talos(text: str, config_drive: ConfigDrive) -> ParsedUserData:
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise Invalid(f"the Talos machine configuration is incomplete: {error}") from None
     return ParsedUserData(hostname=join.node_name, join=join)
+
+
+def _talos_kubelet_args(kubelet: Mapping[str, Any]) -> Mapping[str, str]:
+    """The arguments, and the provider ID of the KubeletConfiguration, which they override."""
+    provider_id = (kubelet.get("extraConfig") or {}).get("providerID")
+    own = {"provider-id": str(provider_id)} if provider_id else {}
+    return own | dict(kubelet_args(kubelet.get("extraArgs")))
 
 
 def _ignition(text: str) -> ParsedUserData:

@@ -176,3 +176,34 @@ def test_invalid_user_data(user_data: str, message: str) -> None:
 
 def test_user_data_without_join() -> None:
     assert join_in("#cloud-config\npackages: [nginx]") is None
+
+
+TAINT = {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}
+TALOS = {
+    "machine": {"type": "worker"},
+    "cluster": {
+        "controlPlane": {"endpoint": "https://127.0.0.1:6443"},
+        "token": "abcdef.0123456789abcdef",
+        "ca": {"crt": base64.b64encode(b"the CA").decode()},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "kubelet, want, taints",
+    [
+        ({}, {}, ()),
+        ({"extraConfig": {"providerID": "proxmox://r/1"}}, {"provider-id": "proxmox://r/1"}, ()),
+        ({"extraArgs": {"provider-id": "b"}, "extraConfig": {"providerID": "a"}},
+         {"provider-id": "b"}, ()),
+        ({"extraConfig": {"registerWithTaints": [TAINT]}}, {}, (TAINT,)),
+    ],
+)  # fmt: skip
+def test_a_talos_worker_has_the_provider_id_and_taints_of_its_kubelet_configuration(
+    kubelet: dict[str, Any], want: dict[str, str], taints: tuple[dict[str, str], ...]
+) -> None:
+    config = TALOS | {"machine": {"type": "worker", "kubelet": kubelet}}
+    found = find_join(read_user_data(ConfigDrive(yaml.safe_dump(config), META)))
+    assert isinstance(found, KubeadmJoin)
+    assert (found.node_name, found.ca) == ("w1", "the CA")
+    assert (dict(found.kubelet_args), found.taints) == (want, taints)
