@@ -16,7 +16,8 @@ from moxwell.api.capi.bootstrap import KubeadmConfig
 from moxwell.api.capi.core import Machine
 from moxwell.api.core.resources import Secret
 from moxwell.api.infra.machine import ProxmoxMachine
-from moxwell.api.infra.warm_guests import WARM_POOL, is_warm
+from moxwell.api.infra.warm_guests import is_warm
+from moxwell.api.karpenter.annotations import WARM_POOL
 from moxwell.api.karpenter.nodeclaims import NodeClaim
 from moxwell.api.karpenter.proxmox import ProxmoxNodeClass
 from moxwell.bootstrap import join_tokens

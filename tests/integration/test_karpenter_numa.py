@@ -4,12 +4,13 @@ import asyncio
 import json
 
 from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.karpenter.annotations import HUGE_PAGES, NODE_POLICY
 from moxwell.api.karpenter.nodeclaims import NodeClaim
 from moxwell.api.karpenter.proxmox import ProxmoxNodeClass
 from moxwell.controllers.karpenter.provider import InstanceState, LaunchFailure, NodeInstance
 from moxwell.controllers.karpenter.proxmox.catalogue import CatalogueSettings
 from moxwell.controllers.karpenter.proxmox.host_numa_reader import HostNumaReader
-from moxwell.controllers.karpenter.proxmox.node_policy import HUGE_PAGES, NODE_POLICY, machine_use
+from moxwell.controllers.karpenter.proxmox.node_policy import machine_use
 from moxwell.pve.regions import Region
 from moxwell.scheduling.numa.cores import whole_cores
 from moxwell.scheduling.numa.cpusets import parse_cpus

@@ -6,7 +6,8 @@ from typing import Any
 from moxwell.api.capi.core import Machine
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachine
-from moxwell.api.infra.warm_guests import WARM_POOL, WARM_TAG, is_warm
+from moxwell.api.infra.warm_guests import WARM_TAG, is_warm
+from moxwell.api.karpenter.annotations import WARM_POOL
 from moxwell.api.karpenter.nodeclaims import NodeClaim
 from moxwell.api.karpenter.proxmox import ProxmoxNodeClass
 from moxwell.controllers.karpenter.provider import InstanceState

@@ -38,6 +38,7 @@ CLAIMS = {
     ("ValidatingAdmissionPolicy", "moxwell-claims"),
     ("ValidatingAdmissionPolicyBinding", "moxwell-claims"),
 }
+CLASSES = {(kind, "moxwell-node-classes") for kind, _ in CLAIMS}
 ACCESS = {"ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}
 Rights = set[tuple[str, str, str, str]]
 
@@ -89,9 +90,12 @@ def rights(rules: Iterable[Json]) -> Rights:
             id="CSI driver only",
         ),
         pytest.param(
-            ALL, MANAGER | CLAIMS | CLOUD | CSI | {("Secret", "moxwell-config")}, 13, id="all"
+            ALL,
+            MANAGER | CLAIMS | CLASSES | CLOUD | CSI | {("Secret", "moxwell-config")},
+            13,
+            id="all",
         ),
-        pytest.param(SCALING, MANAGER | CLAIMS, 13, id="autoscaler"),
+        pytest.param(SCALING, MANAGER | CLAIMS | CLASSES, 13, id="autoscaler"),
     ],
 )
 def test_parts_can_be_switched(

@@ -15,6 +15,7 @@ from moxwell.api.cozystack import Kubernetes, Tenant
 from moxwell.api.field_errors import FieldError, InvalidFields
 from moxwell.api.infra import admission
 from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.karpenter.annotations import annotation_errors
 from moxwell.api.kinds import Object
 from moxwell.api.unknown_fields import new_unknown_fields
 from moxwell.clock import Clock
@@ -104,9 +105,11 @@ def refuse(
     """
     Raise Invalid if a write breaks a rule; the message says what to change.
 
-    Writes that leave the spec unchanged are always admitted: a rule that is newer than the object
-    must not prevent the removal of a finalizer.
+    Writes that leave the spec and our annotations unchanged are always admitted: a rule that is
+    newer than the object must not prevent the removal of a finalizer.
     """
+    if wrong := annotation_errors(group, kind, new, old):
+        raise InvalidFields(wrong)
     hub = _hub(group, kind)
     if hub is None or new is None or (new.get("metadata") or {}).get("deletionTimestamp"):
         return

@@ -9,14 +9,13 @@ hands it over by one write, which removes these annotations and sets the Machine
 from collections.abc import Collection, Mapping
 
 from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.karpenter.annotations import MOST_PER_HOST, WARM_POOL
 
-WARM_POOL = "moxwell.dev/warm-pool"  # of ProxmoxNodeClass and ProxmoxCluster: guests per host
 WARM_GUEST_OF = "moxwell.dev/warm-guest-of"  # of ProxmoxMachine: the node class
 WARM_GUEST_HASH = "moxwell.dev/warm-guest-hash"  # of ProxmoxMachine: what it was made from
 RESERVED_FOR = "moxwell.dev/reserved-for"  # of ProxmoxMachine: the UID of a node claim
 WARM_TAG = "moxwell-warm"  # of the guest in Proxmox, until it is configured for a node claim
 WARM = "Warm"  # the reason of the Ready condition of a warm guest that is ready
-MOST_PER_HOST = 20
 
 
 def is_warm(machine: ProxmoxMachine) -> bool:

@@ -1,13 +1,16 @@
 """Runs one embedded control plane: the API server of a tenant, its controllers and scheduler."""
 
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from moxwell.api.field_errors import InvalidFields
+from moxwell.api.karpenter.annotations import annotation_errors
 from moxwell.clock import Clock
 from moxwell.embedded.apiserver.audit.audit_log import open_audit
 from moxwell.embedded.apiserver.encryption.envelope import open_encryption
+from moxwell.embedded.apiserver.hooks import AdmissionAttributes, Hooks
 from moxwell.embedded.apiserver.http import HttpServer
 from moxwell.embedded.apiserver.kubelet.genuine_kubelets import GenuineKubelets
 from moxwell.embedded.apiserver.kubelet.kubelets import OpenKubelets
@@ -106,11 +109,21 @@ def _store(
         encryption=open_encryption(folder / "keys", clock.now()),
         audit=open_audit(folder, clock),
         clock=clock,
+        hooks=Hooks(admit=_admit),
         root_ca=authority.certificate.decode(),
         token_key=authority.token_key,
         version=spec.version,
         kubelets=_simulated(kubelets, cluster) if kubelets else _genuine(folder, clock),
     )
+
+
+def _admit(review: AdmissionAttributes) -> Sequence[str]:
+    """Refuse annotations of node classes that mean nothing; CRDs have no rules for them."""
+    if not review.subresource:
+        wrong = annotation_errors(review.group, review.kind, review.object, review.old)
+        if wrong:
+            raise InvalidFields(wrong)
+    return ()
 
 
 def _simulated(file: Path, cluster: str) -> OpenKubelets:

@@ -7,13 +7,8 @@ import pytest
 
 from moxwell.api.conditions import Condition
 from moxwell.api.infra.machine import ProxmoxMachine, ProxmoxMachineSpec, ProxmoxMachineStatus
-from moxwell.api.infra.warm_guests import (
-    RESERVED_FOR,
-    WARM_GUEST_HASH,
-    WARM_GUEST_OF,
-    WARM_POOL,
-    count_in,
-)
+from moxwell.api.infra.warm_guests import RESERVED_FOR, WARM_GUEST_HASH, WARM_GUEST_OF, count_in
+from moxwell.api.karpenter.annotations import WARM_POOL
 from moxwell.api.karpenter.proxmox import (
     InstanceTemplateRef,
     ProxmoxNodeClass,

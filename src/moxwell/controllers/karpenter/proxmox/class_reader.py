@@ -14,6 +14,7 @@ from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.infra.warm_guests import uses_no_compute
 from moxwell.api.infra.zone_settings import ZoneSettings
+from moxwell.api.karpenter.annotations import FITTED_SIZES, HUGE_PAGES
 from moxwell.api.karpenter.proxmox import ProxmoxNodeClass
 from moxwell.api.karpenter.proxmox_templates import ProxmoxTemplate, ProxmoxUnmanagedTemplate
 from moxwell.controllers.karpenter.proxmox.catalogue import (
@@ -46,7 +47,6 @@ from moxwell.controllers.karpenter.proxmox.node_class_check import (
     matching,
 )
 from moxwell.controllers.karpenter.proxmox.node_policy import (
-    HUGE_PAGES,
     CpuPolicy,
     machine_use,
     policy_of,
@@ -63,7 +63,6 @@ from moxwell.scheduling.inventory_model import HostKey, PendingGuest, Template
 from moxwell.scheduling.numa.guests import GuestCpuUse
 
 Zones = Mapping[str, tuple[Region, ZoneSettings]]
-FITTED_SIZES = "moxwell.dev/fitted-sizes"  # annotation of a ProxmoxCluster
 FINE = "fine"  # its value for sizes in small steps
 
 

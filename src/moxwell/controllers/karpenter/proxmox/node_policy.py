@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.karpenter.annotations import HUGE_PAGES, NODE_POLICY
 from moxwell.api.karpenter.proxmox import ProxmoxNodeClass
 from moxwell.controllers.karpenter.proxmox.host_numa_reader import ObservedNuma
 from moxwell.controllers.karpenter.proxmox.host_states import HostState
@@ -24,8 +25,6 @@ from moxwell.scheduling.inventory_model import HostKey, PendingGuest
 from moxwell.scheduling.numa.guests import GuestCpuUse, read_use
 from moxwell.scheduling.numa.host_numa import HostNuma, NodePolicy
 
-NODE_POLICY = "moxwell.dev/node-policy"  # annotation of ProxmoxCluster and ProxmoxNodeClass
-HUGE_PAGES = "moxwell.dev/huge-pages"  # annotation of ProxmoxNodeClass: MiB per page
 _RANK = {policy: rank for rank, policy in enumerate(NodePolicy)}
 _PAGES = {"": 0, "2": 2, "1024": 1024}
 

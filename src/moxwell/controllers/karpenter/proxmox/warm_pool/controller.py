@@ -11,7 +11,8 @@ from typing import Any
 from moxwell.api.capi.core import Cluster
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachine
-from moxwell.api.infra.warm_guests import MOST_PER_HOST, WARM_GUEST_OF, WARM_POOL, count_in
+from moxwell.api.infra.warm_guests import WARM_GUEST_OF, count_in
+from moxwell.api.karpenter.annotations import MOST_PER_HOST, WARM_POOL
 from moxwell.api.karpenter.nodeclaims import NodeClaim
 from moxwell.api.karpenter.proxmox import ProxmoxNodeClass
 from moxwell.api.kinds import owner_reference

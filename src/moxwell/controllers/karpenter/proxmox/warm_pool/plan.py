@@ -12,14 +12,8 @@ import msgspec
 from moxwell.api.capi.shared import CLUSTER_NAME
 from moxwell.api.conditions import Condition
 from moxwell.api.infra.machine import GROUP, HUB, ProxmoxMachine
-from moxwell.api.infra.warm_guests import (
-    MOST_PER_HOST,
-    RESERVED_FOR,
-    WARM_GUEST_HASH,
-    WARM_GUEST_OF,
-    WARM_POOL,
-    count_in,
-)
+from moxwell.api.infra.warm_guests import RESERVED_FOR, WARM_GUEST_HASH, WARM_GUEST_OF, count_in
+from moxwell.api.karpenter.annotations import MOST_PER_HOST, WARM_POOL
 from moxwell.api.karpenter.proxmox import ProxmoxNodeClass
 from moxwell.api.meta import OwnerReference
 from moxwell.controllers.karpenter.proxmox.warm_guests import host_of, is_ready, spec_hash
