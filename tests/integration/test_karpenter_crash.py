@@ -23,6 +23,8 @@ from moxwell.api.karpenter.proxmox import ProxmoxNodeClass
 from moxwell.bootstrap import join_tokens
 from moxwell.controllers.karpenter.proxmox.catalogue import CatalogueSettings
 from moxwell.controllers.karpenter.proxmox.instance_record import CLAIM_UID, guest_name
+from moxwell.pve.client import PveWriter
+from moxwell.pve.switchable_transport import SwitchableTransport
 from moxwell.runtime.manager import Manager
 from moxwell.scheduling.numa.host_numa import NodePolicy
 from moxwell.testing.embedded_environment import EmbeddedEnvironment, create_environment
@@ -32,11 +34,20 @@ from moxwell.testing.pve import SimTransport
 from moxwell.testing.reconcile import ENDINGS, EffectCounter, Ending, crash_after_each_effect
 from moxwell.testing.region_contents import contents_diff
 from moxwell.testing.two_regions import TOKEN, TOKEN_SECRET, WORLD
+from support.provider_guests import (
+    ADOPT_TAG,
+    HOST,
+    REGION,
+    make_guest,
+    send_heartbeats,
+    write_node,
+)
 
 pytestmark = pytest.mark.slow
 QUIET = 130.0
 PARTS = 2
 SOUTH = ["pve1", "pve2"]
+ADOPTED = 20000
 PINNED = CatalogueSettings(node_policy=NodePolicy.STATIC)
 
 
@@ -156,11 +167,9 @@ class FillPool(LaunchNode):
 
 @dataclass
 class TakeWarmGuest(FillPool):
-    """
-    A node claim gets one of the warm guests, and another one is made for the next.
+    """A node claim gets one of the warm guests, and another one is made for the next."""
 
-    A launch just after a restart may clone, since the state of the warm guests is not known yet.
-    """
+    warm: frozenset[str] = frozenset()
 
     async def world(self) -> EmbeddedEnvironment:
         world = await super().world()
@@ -176,6 +185,7 @@ class TakeWarmGuest(FillPool):
         await world.stage.until("the pool is full", full)
         program.stop()
         await running
+        self.warm = frozenset(g.name for g in await world.stage.guests())
         return world
 
     async def act(self, world: EmbeddedEnvironment) -> None:
@@ -185,6 +195,7 @@ class TakeWarmGuest(FillPool):
         env = world.stage
         guests = await env.guests()
         (taken,) = [g for g in guests if not is_warm(g)]
+        assert taken.name in self.warm  # also of a launch just after a restart
         assert sorted(g.spec.target or "" for g in guests if is_warm(g)) == SOUTH
         (node,) = (await env.kube.list(NODES)).items
         (machine,) = (await env.kube.list(Machine)).items
@@ -196,7 +207,51 @@ class TakeWarmGuest(FillPool):
         await world.close()
 
 
+@dataclass
+class AdoptGuest(LaunchNode):
+    """The operator lets a cluster adopt a guest of karpenter-provider-proxmox by its tag."""
+
+    async def world(self) -> EmbeddedEnvironment:
+        world = await super().world()
+        await make_guest(self.proxmox(world), ADOPTED, "default-one")
+        await write_node(world.stage.kube, ADOPTED, "default-one")
+        beats = send_heartbeats(world.stage.kube, world.clock, ["default-one"])
+        world.tasks.append(asyncio.create_task(beats))
+        world.stage.before = world.stage.contents()
+        return world
+
+    def proxmox(self, world: EmbeddedEnvironment) -> PveWriter:
+        token = f"{TOKEN}={TOKEN_SECRET}"
+        return PveWriter(SwitchableTransport(SimTransport(world.engine, REGION, token=token)))
+
+    async def act(self, world: EmbeddedEnvironment) -> None:
+        tags = {"tags": f"karpenter;{ADOPT_TAG}"}
+        await self.proxmox(world).qemu.configure(HOST, ADOPTED, tags)
+
+    async def check(self, world: EmbeddedEnvironment) -> None:
+        env = world.stage
+        (machine,) = (await env.kube.list(Machine)).items
+        (guest,) = await env.guests()
+        assert (guest.spec.region, guest.spec.virtual_machine_id) == (REGION, ADOPTED)
+        assert guest.spec.claim is not None
+        assert machine.status.node_ref is not None
+        assert machine.status.node_ref.name == "default-one"
+        claim = await env.kube.get(NodeClaim, "default-one")
+        assert not claim.deleting
+        assert [n["metadata"]["name"] for n in (await env.kube.list(NODES)).items] == [
+            "default-one"
+        ]
+        assert clones(world) == 1  # the one of the other provider
+        conf = dict(world.engine.runtimes[REGION].region.guests[ADOPTED].conf)
+        tags = str(conf.pop("tags")).split(";")
+        assert {"karpenter", "moxwell"} <= set(tags)
+        assert ADOPT_TAG not in tags
+        assert env.vmids() == {"north": set(), "south": {ADOPTED}}
+        await world.close()
+
+
 STORIES = [
+    pytest.param(AdoptGuest, id="adopted"),
     pytest.param(FillPool, id="warm pool filled"),
     pytest.param(TakeWarmGuest, id="warm guest taken"),
     pytest.param(lambda: LaunchNode(PINNED), id="launched with pinned CPUs"),

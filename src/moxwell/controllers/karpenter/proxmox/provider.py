@@ -204,12 +204,17 @@ class ProxmoxProvider:
         if not state.ready:
             self._fail(claim, LaunchFailure.NODE_CLASS_NOT_READY, state.message)
             return None
-        warm = self.parts.warm.ready(node_class, read.checked.zones, claim.uid)
-        choice = self._choose(claim, node_class, read, warm)  # nothing is awaited since ``read``
+        zones = read.checked.zones
+        warm = self.parts.warm.ready(node_class, zones, claim.uid)
+        unobserved = self.parts.warm.awaited(node_class, zones, claim.uid)
+        hosts = warm.keys() | unobserved
+        choice = self._choose(claim, node_class, read, hosts)  # nothing is awaited since ``read``
         record = choice if isinstance(choice, NoOffering) else _placed(choice, node_class)
         if isinstance(record, NoOffering):
             self._fail(claim, LaunchFailure.INSUFFICIENT_CAPACITY, record.message)
             return None
+        if HostKey(record.region, record.host) in unobserved:
+            return None  # the next call finds the warm guest of this host ready, or gone
         self._count(name, record, node_class)
         record = await self._reserve(record, warm, claim.uid)
         version = await self.parts.bootstrap.version(self.parts.sources.defaults().version)

@@ -8,7 +8,7 @@ deleted by ``karpenter.warmpool``.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -37,6 +37,7 @@ from moxwell.scheduling import last_applied
 from moxwell.scheduling.inventory_model import HostKey
 
 Json = dict[str, Any]
+NOT_OBSERVED = "RegionUnreachable"  # the reason that keeps the last power state
 NOT_WARM = {WARM_GUEST_OF: None, WARM_GUEST_HASH: None, RESERVED_FOR: None}
 DECIDED_BY_LAUNCH = ("templateName", "templateSelector", "numSockets", "numCores", "memoryMiB")
 
@@ -93,18 +94,34 @@ class WarmGuests:
         self, node_class: ProxmoxNodeClass, zones: Iterable[SelectedZone], uid: str
     ) -> dict[HostKey, ProxmoxMachine]:
         """A guest for each host that has one; of those that are reserved only the claim's own."""
+        found: dict[HostKey, ProxmoxMachine] = {}
+        for machine in filter(is_ready, self._usable(node_class, zones, uid)):
+            found.setdefault(host_of(machine), machine)
+        return found
+
+    def awaited(
+        self, node_class: ProxmoxNodeClass, zones: Iterable[SelectedZone], uid: str
+    ) -> frozenset[HostKey]:
+        """
+        Hosts whose guest was ready when it was last observed, before a restart or an outage.
+
+        The machine controller observes it again before it could make another guest there, so a
+        launch on such a host waits.
+        """
+        found = filter(is_unobserved, self._usable(node_class, zones, uid))
+        return frozenset(map(host_of, found)) - self.ready(node_class, zones, uid).keys()
+
+    def _usable(
+        self, node_class: ProxmoxNodeClass, zones: Iterable[SelectedZone], uid: str
+    ) -> Iterator[ProxmoxMachine]:
+        """The guests of the present node class that this claim may have."""
         defaults = self._defaults()
         hashes = {z.key: spec_hash(warm_spec(node_class, z, defaults)) for z in zones}
-        found: dict[HostKey, ProxmoxMachine] = {}
         for machine in self.of(node_class.name):
-            key, notes = host_of(machine), machine.metadata.annotations
-            if (
-                is_ready(machine)
-                and hashes.get(key) == notes.get(WARM_GUEST_HASH)
-                and notes.get(RESERVED_FOR, uid) == uid
-            ):
-                found.setdefault(key, machine)
-        return found
+            notes = machine.metadata.annotations
+            same = hashes.get(host_of(machine)) == notes.get(WARM_GUEST_HASH)
+            if same and notes.get(RESERVED_FOR, uid) == uid:
+                yield machine
 
     async def reserve(self, warm: ProxmoxMachine, uid: str) -> bool:
         """Reserve a guest for a claim; false if somebody else changed or took it."""
@@ -142,11 +159,20 @@ def host_of(machine: ProxmoxMachine) -> HostKey:
 
 def is_ready(machine: ProxmoxMachine) -> bool:
     """Whether a guest is cloned and stopped."""
+    return _is_stopped(machine, WARM)
+
+
+def is_unobserved(machine: ProxmoxMachine) -> bool:
+    """Whether a guest was stopped before its region became unknown."""
+    return _is_stopped(machine, NOT_OBSERVED)
+
+
+def _is_stopped(machine: ProxmoxMachine, reason: str) -> bool:
     ready = next((c for c in machine.status.conditions if c.type == "Ready"), None)
     return (
         not machine.deleting
         and ready is not None
-        and ready.reason == WARM
+        and ready.reason == reason
         and machine.status.power_state == "stopped"
     )
 
