@@ -115,6 +115,7 @@ class PodDurations:
     ) -> None:
         self._times = times
         self._claims: Cache[NodeClaim] = cluster.claims
+        self._nodes: Cache[Any] = cluster.nodes
         self._claims.add_index(BY_NODE_NAME, lambda c: (c.status.node_name,))
         self._unbound: set[Key] = set()
         self._unstarted: set[Key] = set()
@@ -167,7 +168,9 @@ class PodDurations:
         if claim is None:
             return
         pool = claim.metadata.labels.get(NODE_POOL, "")
-        for stage, seconds in stages(created, claim, bound):
+        node = self._nodes.find(Key("", claim.status.node_name))
+        joined = created_at(node) if node is not None else None
+        for stage, seconds in stages(created, claim, bound, joined):
             self._stages.labels(stage, pool).observe(seconds)
 
     def _observe_ready(self, pod: Json, ready: datetime) -> None:
@@ -196,10 +199,13 @@ def _histogram(name: str, text: str, registry: CollectorRegistry) -> Histogram:
     )
 
 
-def stages(created: datetime, claim: NodeClaim, bound: datetime) -> Iterator[tuple[str, float]]:
+def stages(
+    created: datetime, claim: NodeClaim, bound: datetime, joined: datetime | None = None
+) -> Iterator[tuple[str, float]]:
     """
     The stages between the creation of a pod and its binding, in seconds.
 
+    The guest of a launched claim runs; its kubelet has ``joined`` when it creates the Node.
     A stage that had not ended when the pod was bound is left out: pods may be bound to a node that
     is not initialized.
     """
@@ -208,6 +214,7 @@ def stages(created: datetime, claim: NodeClaim, bound: datetime) -> Iterator[tup
     moments = (
         ("decided", claim.metadata.creation_timestamp),
         ("launched", conditions.get(LAUNCHED)),
+        ("joined", joined),
         ("registered", conditions.get(REGISTERED)),
         ("initialized", conditions.get(INITIALIZED)),
         ("bound", bound),

@@ -86,6 +86,9 @@ def test_the_stages_add_up_to_the_time_until_the_pod_is_bound() -> None:
     assert found == {
         "decided": 2, "launched": 3, "registered": 15, "initialized": 10, "bound": 10,
     }  # fmt: skip
+    joined = START.replace(second=18)
+    divided = dict(stages(START, claim(Launched=5, Registered=20), bound, joined))
+    assert divided == {"decided": 2, "launched": 3, "joined": 13, "registered": 2, "bound": 20}
     early = dict(stages(START, claim(Launched=5, Initialized=50), bound))
     assert early == {"decided": 2, "launched": 3, "bound": 35}
 
@@ -177,7 +180,7 @@ def check_samples(registry: CollectorRegistry) -> None:
     assert value("karpenter_pods_startup_duration_seconds_count") == 3
     assert value("karpenter_pods_provisioning_bound_duration_seconds_count") == 3
     stage = "moxwell_pod_provisioning_stage_duration_seconds_count"
-    names = ("decided", "launched", "registered", "bound")
+    names = ("decided", "launched", "joined", "registered", "bound")
     assert {n: value(stage, {"stage": n, "nodepool": "default"}) for n in names} == dict.fromkeys(
         names, 3.0
     )
