@@ -18,7 +18,12 @@ from moxwell.scheduling.numa.guests import free_memory
 from moxwell.scheduling.numa.host_numa import NodePolicy
 from moxwell.scheduling.numa.sources import read_settings
 from moxwell.scheduling.numa.topology import TopologySource
-from moxwell.testing.karpenter_environment import KarpenterEnvironment, karpenter_environment
+from moxwell.scheduling.well_known_labels import REGION, ZONE
+from moxwell.testing.karpenter_environment import (
+    KarpenterEnvironment,
+    karpenter_environment,
+    node_claim,
+)
 from moxwell.testing.loop import LoopClock, run_virtual
 from moxwell.testing.two_regions import WORLD
 
@@ -182,5 +187,41 @@ def test_a_tenant_does_not_pin_unless_the_operator_permits_it() -> None:
             assert found is not None
             assert found.failure is LaunchFailure.NODE_CLASS_NOT_READY
             assert not (await env.kube.list(ProxmoxMachine)).items
+
+    run_virtual(story())
+
+
+MAPPED = {"map": "node=pve1,path=0000:41:00.0,id=10de:2204,iommugroup=7"}
+DEVICE = {"vendor": "0x10de", "device": "0x2204", "iommugroup": 7, "class": "0x030000"}
+
+
+def test_a_guest_with_a_mapped_device_is_placed_on_the_numa_node_of_the_device() -> None:
+    async def story() -> None:
+        async with karpenter_environment(world=NUMA_WORLD, trusted=True) as env:
+            north = env.stage.engine.runtimes["north"].region
+            north.hosts["pve1"].pci["0000:41:00.0"] = dict(DEVICE)
+            await env.transports["north"].request(
+                "POST", "/cluster/mapping/pci", {"id": "gpu", **MAPPED}
+            )
+            north.guests[9000].conf["hostpci0"] = "mapping=gpu"
+            await annotate(env, policy="numa")
+            for node in (1, 0):
+                told = {**PUBLISHED, "pci": {"0000:41:00.0": node}}
+                block = f"<!-- moxwell-agent\n{json.dumps(told)}\n-->"
+                north.hosts["pve1"].settings["description"] = block
+                await asyncio.sleep(660)  # until topologies and templates are read again
+                body = node_claim(f"near-{node}", {"cpu": "2", "memory": "4Gi"})
+                body["spec"]["requirements"] = [
+                    {"key": ZONE, "operator": "In", "values": ["pve1"]},
+                    {"key": REGION, "operator": "In", "values": ["north"]},
+                ]
+                await env.kube.create(body, NodeClaim.resource)
+                claim = await env.kube.get(NodeClaim, f"near-{node}")
+                assert (await until_settled(env, claim)).state is InstanceState.LAUNCHED
+                (guest,) = await env.stage.guests()
+                assert [n.host_node for n in guest.spec.numa_nodes] == [node]
+                await env.provider.terminate(claim.name, claim.uid)
+                await env.kube.delete(NodeClaim, claim.name)
+                await asyncio.sleep(120)
 
     run_virtual(story())

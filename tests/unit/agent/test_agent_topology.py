@@ -10,6 +10,7 @@ from moxwell.agent.cpu_lists import format_list, parse_list
 from moxwell.agent.host_files import HostFiles
 from moxwell.agent.topology import read_topology
 from moxwell.scheduling.numa.agent_topology import from_agent, published_topology
+from moxwell.scheduling.numa.devices import near_nodes
 from moxwell.scheduling.numa.placement import GuestShape, NumaPlacement, place
 from moxwell.scheduling.numa.sources import InvalidNodeSettings
 
@@ -71,6 +72,11 @@ def test_the_published_topology_places_guests(host: HostFiles) -> None:
     found = place(topology, (), GuestShape(2, 4096, pinned=True))
     assert isinstance(found, NumaPlacement)
     assert found.cpus == (0, 4)
+    assert topology.devices == {"0000:41:00.0": 1}
+    near = near_nodes(topology, ["41:00.0"], {})
+    beside = place(topology, (), GuestShape(2, 4096, pinned=True), near=near)
+    assert isinstance(beside, NumaPlacement)
+    assert [node.host for node in beside.nodes] == [1]
 
 
 def test_this_machine_has_a_topology() -> None:

@@ -16,12 +16,14 @@ from moxwell.errors import Retryable, Terminal
 from moxwell.pve import property_strings
 from moxwell.pve.endpoints.nodes import HostInterface
 from moxwell.pve.regions import Region
+from moxwell.scheduling.numa.devices import split_addresses
 from moxwell.scheduling.well_known_labels import architecture
 
 KEEP_SECONDS, KEEP_UNKNOWN_SECONDS = 600.0, 60.0
 QUICK_SECONDS = 10.0  # the age of the inventory
 Names = frozenset[str] | None
 Bridges = Mapping[str, HostInterface] | None  # by name
+MappedDevices = Mapping[str, Mapping[str, frozenset[str]]]  # PCI addresses by host and mapping
 T = TypeVar("T")
 
 
@@ -31,7 +33,7 @@ class _RegionCapabilities:
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     bridges: dict[str, tuple[float, Bridges]] = field(default_factory=dict)  # by host, with expiry
-    mapped: tuple[float, Mapping[str, frozenset[str]] | None] = (0.0, None)  # host -> mappings
+    mapped: tuple[float, MappedDevices | None] = (0.0, None)
     maintenance: tuple[float, Names] = (0.0, None)
     groups: dict[str, tuple[float, Names]] = field(default_factory=dict)  # with time of reading
     architectures: dict[str, tuple[float, str]] = field(default_factory=dict)  # with expiry
@@ -74,6 +76,11 @@ class HostCapabilityCache:
 
     async def mappings(self, region: Region) -> Mapping[str, frozenset[str]] | None:
         """The PCI resource mappings with a device on each host; None if unknown."""
+        found = await self.mapped_devices(region)
+        return None if found is None else {host: frozenset(names) for host, names in found.items()}
+
+    async def mapped_devices(self, region: Region) -> MappedDevices | None:
+        """The PCI addresses of each mapping on each host; None if unknown."""
         known = self._known.setdefault(region.key, _RegionCapabilities())
         async with known.lock:
             if self._expired(known.mapped[0]):
@@ -166,13 +173,15 @@ async def _ha_groups(region: Region) -> Names:
     return None if groups is None else frozenset(group.group for group in groups)
 
 
-async def _mappings(region: Region) -> dict[str, frozenset[str]] | None:
+async def _mappings(region: Region) -> MappedDevices | None:
     rows = await _or_none(region.reader.cluster.pci_mappings())
     if not rows:  # Proxmox lists only mappings that the token may use: none proves nothing
         return None
-    found: dict[str, set[str]] = {}
+    found: dict[str, dict[str, frozenset[str]]] = {}
     for row in rows:
         for text in row.map:
-            host = property_strings.parse(text).get("node", "")
-            found.setdefault(host, set()).add(row.id)
-    return {host: frozenset(names) for host, names in found.items()}
+            parts = property_strings.parse(text)
+            names = found.setdefault(parts.get("node", ""), {})
+            devices = split_addresses(parts.get("path", ""))
+            names[row.id] = names.get(row.id, frozenset()) | devices
+    return found

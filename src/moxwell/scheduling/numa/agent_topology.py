@@ -32,6 +32,7 @@ class AgentTopology(msgspec.Struct, frozen=True, kw_only=True):
     version: Literal[1]
     cpus: Annotated[tuple[tuple[int, int, int, int, int], ...], Meta(min_length=1)]
     nodes: Annotated[tuple[AgentNode, ...], Meta(min_length=1)]
+    pci: Mapping[str, int] = msgspec.field(default_factory=dict)  # NUMA node by PCI address
 
 
 def published_topology(notes: str) -> HostTopology | None:
@@ -53,4 +54,6 @@ def from_agent(published: str) -> HostTopology:
         HostNumaNode(n.number, n.memory, {int(s): c for s, c in n.pages.items() if s.isdecimal()})
         for n in found.nodes
     )
-    return HostTopology(cpus, nodes, frozenset(), DEFAULT_RESERVED_MIB, TopologySource.AGENT)
+    return HostTopology(
+        cpus, nodes, frozenset(), DEFAULT_RESERVED_MIB, TopologySource.AGENT, found.pci
+    )

@@ -30,12 +30,13 @@ class HostNuma:
     policy: NodePolicy
     overcommit: float = 1.0
     huge_page_mib: int = 0
+    near: tuple[frozenset[int], ...] = ()  # the NUMA nodes of each PCI device of a guest
 
     def place(self, vcpus: int, memory_mib: int) -> NumaPlacement | NoNumaPlacement:
         """The NUMA nodes and CPUs for a guest, or why it does not fit."""
         pinned = self.policy is NodePolicy.STATIC
         shape = GuestShape(vcpus, memory_mib, pinned, self.huge_page_mib)
-        return place(self.topology, self.guests, shape, overcommit=self.overcommit)
+        return place(self.topology, self.guests, shape, overcommit=self.overcommit, near=self.near)
 
     def fits(self, vcpus: int, memory_mib: int) -> bool:
         return isinstance(self.place(vcpus, memory_mib), NumaPlacement)

@@ -1,6 +1,6 @@
 """Chooses NUMA nodes and cores for a guest: inside one node where it fits, else over few."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -63,8 +63,14 @@ def place(
     shape: GuestShape,
     *,
     overcommit: float = 1.0,
+    near: Sequence[frozenset[int]] = (),
 ) -> NumaPlacement | NoNumaPlacement:
-    """Place a guest beside others; shared vCPUs per CPU stay below ``overcommit``."""
+    """
+    Place a guest beside others; shared vCPUs per CPU stay below ``overcommit``.
+
+    ``near`` has the NUMA nodes of each PCI device of the guest. A guest is not divided for them:
+    of as many nodes those near most devices are taken.
+    """
     host = _Host(topology, tuple(guests), overcommit)
     if problem := _impossible(shape) or host.lacks(shape):
         return NoNumaPlacement(problem)
@@ -72,7 +78,7 @@ def place(
     for count in range(1, min(len(numbers), MAX_NUMA, shape.vcpus) + 1):
         found = [p for c in _sets(host, numbers, count) if (p := host.on(c, shape)) is not None]
         if found:
-            return min(found, key=host.left_over)
+            return min(found, key=lambda p: (_far_devices(p, near), host.left_over(p)))
     return NoNumaPlacement(host.refusal(shape))
 
 
@@ -187,6 +193,11 @@ class _Host:
             return None  # so would those that are bound to one of the nodes
         near = {c.number for node in nodes for c in self._topology.usable(node)}
         return NumaPlacement(made, frozenset(rest & near or rest))
+
+
+def _far_devices(placement: NumaPlacement, near: Sequence[frozenset[int]]) -> int:
+    hosts = {node.host for node in placement.nodes}
+    return sum(not hosts & nodes for nodes in near)
 
 
 def _even_parts(total: int, count: int) -> list[int]:

@@ -42,6 +42,7 @@ class HostTopology:
     reserved_cpus: frozenset[int] = frozenset()
     reserved_memory_mib: int = 0
     source: TopologySource = TopologySource.AGENT
+    devices: Mapping[str, int] = field(default_factory=dict, hash=False)  # NUMA node by PCI address
 
     @property
     def numbers(self) -> frozenset[int]:

@@ -1,8 +1,8 @@
 """
 Reads what a node class can make now: its hosts, templates and sizes, from caches and inventories.
 
-It writes nothing. Only the security groups of a region, and the kernels and NUMA nodes of hosts are
-asked for, and these answers are cached.
+It writes nothing. Only security groups, kernels and NUMA nodes of hosts, and PCI devices of
+templates are asked for, and these answers are cached.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -52,6 +52,12 @@ from moxwell.controllers.karpenter.proxmox.node_policy import (
     policy_of,
     with_numa,
 )
+from moxwell.controllers.karpenter.proxmox.pci_locality import (
+    PassedDeviceReader,
+    PassedDevices,
+    by_host,
+    near_by_zone,
+)
 from moxwell.controllers.karpenter.proxmox.scope import MachineDefaults, scope_of
 from moxwell.pve.model import ObservedGuest
 from moxwell.pve.regions import Region
@@ -60,6 +66,7 @@ from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
 from moxwell.scheduling.guest_sizes import GuestSize
 from moxwell.scheduling.inventory_model import HostKey, PendingGuest, Template
+from moxwell.scheduling.numa.devices import Addresses
 from moxwell.scheduling.numa.guests import GuestCpuUse
 
 Zones = Mapping[str, tuple[Region, ZoneSettings]]
@@ -83,6 +90,9 @@ class CapabilitySource(Protocol):
 
     async def architectures(self, region: Region, hosts: Iterable[str]) -> dict[str, str]:
         """The architecture of each host; empty if it is unknown."""
+
+    async def mapped_devices(self, region: Region) -> Mapping[str, Addresses] | None:
+        """The PCI addresses of each mapping on each host; None if they are unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +146,7 @@ class ClassSources:
     reservations: Reservations
     launched: LaunchedCapacity
     numa: HostNumaReader
+    devices: PassedDeviceReader
     defaults: Callable[[], MachineDefaults]
 
 
@@ -186,6 +197,7 @@ class NodeClassReader:
         architectures = await self._architectures(cluster, zones)
         policy = policy_of(node_class, cluster, self._settings.node_policy, trusted=self._trusted)
         observed = await self._observed_numa(cluster, zones) if policy.needs_numa else {}
+        passed = await self._passed_devices(node_class, zones) if policy.needs_numa else None
         # nothing is awaited from here on
         contents = tuple(_contents(cluster, zones, groups, architectures))
         scope = scope_of(cluster, self._sources.defaults(), trusted=self._trusted)
@@ -196,8 +208,9 @@ class NodeClassReader:
             checked = CheckedNodeClass(problems=(*checked.problems, problem))
         states, pending = self._states(cluster, zones, node_class)
         states = with_architectures(states, architectures)
-        if policy.needs_numa:
-            states = with_numa(states, observed, self._own_uses(zones), pending, policy)
+        if passed is not None:
+            near = near_by_zone(passed, checked.zones)
+            states = with_numa(states, observed, self._own_uses(zones), pending, policy, near)
         hosts = candidates(checked.zones, states)
         chosen = cluster.metadata.annotations.get(FITTED_SIZES)
         settings = self._settings
@@ -251,6 +264,18 @@ class NodeClassReader:
             read = await self._sources.numa.read(region, online, own)
             found |= {HostKey(region.name, host): each for host, each in read.items()}
         return found
+
+    async def _passed_devices(self, node_class: ProxmoxNodeClass, zones: Zones) -> PassedDevices:
+        """The PCI devices that guests of the node class get, from caches or Proxmox."""
+        sources, regions = self._sources, {region.name: region for region, _ in zones.values()}
+        template = sources.templates.find(node_class)
+        copies = self.templates(template) if template else ()
+        slots = await sources.devices.read(regions, copies, sources.defaults())
+        mapped: dict[HostKey, Addresses] = {}
+        for name in {region for region, _ in slots}:
+            found = await sources.capabilities.mapped_devices(regions[name])
+            mapped |= by_host(name, found)
+        return PassedDevices(slots, mapped)
 
     def _warm_guests(self, region: Region) -> set[int]:
         """The VMIDs of stopped guests that use no CPUs."""

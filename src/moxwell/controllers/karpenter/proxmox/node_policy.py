@@ -6,7 +6,7 @@ ProxmoxCluster. A node class may choose another one; in a tenant cluster none th
 more than the operator's. Huge pages of the host are for operators, since only root@pam sets them.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from moxwell.api.infra.cluster import ProxmoxCluster
@@ -24,6 +24,7 @@ from moxwell.scheduling.guest_hardware import compute
 from moxwell.scheduling.inventory_model import HostKey, PendingGuest
 from moxwell.scheduling.numa.guests import GuestCpuUse, read_use
 from moxwell.scheduling.numa.host_numa import HostNuma, NodePolicy
+from moxwell.scheduling.numa.topology import HostTopology
 
 _RANK = {policy: rank for rank, policy in enumerate(NodePolicy)}
 _PAGES = {"": 0, "2": 2, "1024": 1024}
@@ -94,8 +95,13 @@ def with_numa(
     own: Iterable[tuple[HostKey, GuestCpuUse]],
     pending: Iterable[PendingGuest],
     policy: CpuPolicy,
+    near: Callable[[HostKey, HostTopology], tuple[frozenset[int], ...]] = lambda key, topology: (),
 ) -> tuple[HostState, ...]:
-    """The hosts with their NUMA nodes: guests of others, own machines and launches count."""
+    """
+    The hosts with their NUMA nodes: guests of others, own machines and launches count.
+
+    ``near`` tells the NUMA nodes of the devices that a guest gets on a host.
+    """
     used: dict[HostKey, list[GuestCpuUse]] = {}
     for key, use in own:
         used.setdefault(key, []).append(use)
@@ -109,7 +115,12 @@ def with_numa(
             continue
         guests = (*known.others, *used.get(state.room.key, ()))
         numa = HostNuma(
-            known.topology, guests, policy.policy, state.cpu_overcommit, policy.huge_page_mib
+            known.topology,
+            guests,
+            policy.policy,
+            state.cpu_overcommit,
+            policy.huge_page_mib,
+            near(state.room.key, known.topology),
         )
         found.append(replace(state, room=replace(state.room, numa=numa)))
     return tuple(found)

@@ -37,6 +37,7 @@ from moxwell.controllers.karpenter.proxmox.launches import (
 )
 from moxwell.controllers.karpenter.proxmox.node_bootstrap import NodeBootstrap
 from moxwell.controllers.karpenter.proxmox.node_class import controller as node_classes
+from moxwell.controllers.karpenter.proxmox.pci_locality import PassedDeviceReader
 from moxwell.controllers.karpenter.proxmox.provider import ProviderParts, ProxmoxProvider
 from moxwell.controllers.karpenter.proxmox.scope import MachineDefaults
 from moxwell.controllers.karpenter.proxmox.token_collector import JoinTokenCollector
@@ -65,6 +66,7 @@ class ManagementSide:
     launched: LaunchedCapacity
     unavailable: UnavailableOfferings
     numa: HostNumaReader
+    devices: PassedDeviceReader
 
 
 def management_side(
@@ -92,6 +94,7 @@ def management_side(
         LaunchedCapacity(clock),
         UnavailableOfferings(clock),
         HostNumaReader(clock, hosts),
+        PassedDeviceReader(clock),
     )
 
 
@@ -147,6 +150,7 @@ def _sources(
         side.reservations,
         side.launched,
         side.numa,
+        side.devices,
         defaults,
     )
 
