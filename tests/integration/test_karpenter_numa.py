@@ -143,6 +143,13 @@ def test_pinned_guests_start_and_share_nothing() -> None:
     run_virtual(story())
 
 
+async def cpus_pinned(env: KarpenterEnvironment) -> tuple[str, str, str] | None:
+    """Status, reason and message of the condition CPUsPinned; None if there is none."""
+    conditions = (await env.node_class()).status.conditions
+    found = (c for c in conditions if c.type == "CPUsPinned")
+    return next(((c.status, c.reason, c.message) for c in found), None)
+
+
 async def annotate(env: KarpenterEnvironment, **values: str | None) -> None:
     known = {"policy": NODE_POLICY, "pages": HUGE_PAGES}
     change = {"metadata": {"annotations": {known[k]: v for k, v in values.items()}}}
@@ -223,5 +230,39 @@ def test_a_guest_with_a_mapped_device_is_placed_on_the_numa_node_of_the_device()
                 await env.provider.terminate(claim.name, claim.uid)
                 await env.kube.delete(NodeClaim, claim.name)
                 await asyncio.sleep(120)
+
+    run_virtual(story())
+
+
+def test_a_class_says_that_nothing_pins_the_cpus_which_a_token_may_not_set() -> None:
+    async def story() -> None:
+        world = NUMA_WORLD[: NUMA_WORLD.index("  - name: south")]
+        async with karpenter_environment(world=world, trusted=True) as env:
+            assert await cpus_pinned(env) is None
+            await annotate(env, policy="static")
+
+            async def is_said(status: str, text: str) -> bool:
+                found = await cpus_pinned(env)
+                return found is not None and found[0] == status and text in found[2]
+
+            named = "north/pve1, north/pve2, north/pve3"
+            await env.stage.until("the hosts are named", lambda: is_said("False", named))
+            status, reason, message = await cpus_pinned(env) or ("", "", "")
+            assert (status, reason) == ("False", "HostAgentMissing")
+            assert "install moxwell-agent on these hosts or log in as root@pam" in message
+            assert await refused(env) == ""  # nodes are made all the same
+            hosts = env.stage.engine.runtimes["north"].region.hosts
+            for name in ("pve1", "pve2"):
+                hosts[name].settings["description"] = NOTES
+            only = "the CPUs of north/pve3, and"
+            await env.stage.until("agents are found", lambda: is_said("False", only))
+            hosts["pve3"].settings["description"] = NOTES
+            await env.stage.until("CPUs are pinned", lambda: is_said("True", ""))
+            await annotate(env, policy="numa")
+
+            async def is_gone() -> bool:
+                return await cpus_pinned(env) is None
+
+            await env.stage.until("the condition is gone", is_gone)
 
     run_virtual(story())

@@ -32,10 +32,14 @@ class HostNuma:
     huge_page_mib: int = 0
     near: tuple[frozenset[int], ...] = ()  # the NUMA nodes of each PCI device of a guest
 
+    @property
+    def pins(self) -> bool:
+        """Whether each vCPU gets a CPU of its own."""
+        return self.policy is NodePolicy.STATIC
+
     def place(self, vcpus: int, memory_mib: int) -> NumaPlacement | NoNumaPlacement:
         """The NUMA nodes and CPUs for a guest, or why it does not fit."""
-        pinned = self.policy is NodePolicy.STATIC
-        shape = GuestShape(vcpus, memory_mib, pinned, self.huge_page_mib)
+        shape = GuestShape(vcpus, memory_mib, self.pins, self.huge_page_mib)
         return place(self.topology, self.guests, shape, overcommit=self.overcommit, near=self.near)
 
     def fits(self, vcpus: int, memory_mib: int) -> bool:

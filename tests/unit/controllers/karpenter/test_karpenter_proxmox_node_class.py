@@ -244,6 +244,26 @@ def test_the_status_has_a_condition_for_each_part() -> None:
     assert good.selected_zones[0] == "north/pve1/9000"
 
 
+@pytest.mark.parametrize(
+    "count, status, part",
+    [
+        (0, "True", ""),
+        (1, "False", "of r/h0, and"),
+        (7, "False", "r/h4 and 2 more, and"),
+    ],
+)
+def test_hosts_on_which_nothing_pins_cpus_are_named_and_keep_nobody_from_ready(
+    count: int, status: str, part: str
+) -> None:
+    hosts = tuple(HostKey("r", f"h{n}") for n in range(count))
+    checked = check(node_class(), UBUNTU, ZONES, NodeClassScope())
+    found = describe(node_class(), ObservedNodeClass(checked, pins=True, unpinned=hosts), Done())
+    conditions = {c.type: c for c in found.conditions}
+    assert conditions["CPUsPinned"].status == status
+    assert part in conditions["CPUsPinned"].message
+    assert conditions["Ready"].status == "True"
+
+
 def test_a_template_that_does_not_parse_is_reported_with_line_and_column() -> None:
     options = {"type": "cdrom", "templatesRef": {"name": "t", "namespace": "kube-system"}}
     chosen = node_class(metadataOptions=options)

@@ -37,6 +37,7 @@ class NodeClassReason(StrEnum):
     INVALID_TEMPLATE = "InvalidTemplate"
     CLUSTER_NOT_FOUND = "ClusterNotFound"
     IN_USE = "InUse"
+    HOST_AGENT_MISSING = "HostAgentMissing"
 
 
 class NodeClassPart(StrEnum):

@@ -37,6 +37,7 @@ from moxwell.controllers.karpenter.proxmox.launches import (
 )
 from moxwell.controllers.karpenter.proxmox.node_bootstrap import NodeBootstrap
 from moxwell.controllers.karpenter.proxmox.node_class import controller as node_classes
+from moxwell.controllers.karpenter.proxmox.node_class.plan import CPUS_PINNED
 from moxwell.controllers.karpenter.proxmox.pci_locality import PassedDeviceReader
 from moxwell.controllers.karpenter.proxmox.provider import ProviderParts, ProxmoxProvider
 from moxwell.controllers.karpenter.proxmox.scope import MachineDefaults
@@ -159,7 +160,7 @@ def _add_controllers(scaled: Runtime, cluster: Key, parts: ProviderParts, *, tru
     manager = scaled.manager
     claims = manager.caches.of(NodeClaim, optional=True)
     classes = node_classes.NodeClassController(scaled.kube, cluster, parts, claims)
-    manager.add(Controller(name=node_classes.NAME, reconciler=classes))
+    manager.add(Controller(name=node_classes.NAME, reconciler=classes, owns=(CPUS_PINNED,)))
     pools = warm_pools.WarmPoolController(cluster, parts, claims, trusted=trusted)
     kept = warm_pools.CONDITION
     pool = Controller(name=warm_pools.NAME, reconciler=pools, condition=kept, owns=(kept,))

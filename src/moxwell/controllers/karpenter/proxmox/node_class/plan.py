@@ -23,10 +23,13 @@ from moxwell.controllers.karpenter.proxmox.node_class_check import (
 from moxwell.controllers.karpenter.proxmox.scope import MachineDefaults
 from moxwell.runtime.move import Done, Wait
 from moxwell.runtime.writes import Delete, Merge, Writes
+from moxwell.scheduling.inventory_model import HostKey
 
 RESCAN_SECONDS = 30.0
 WARM_SECONDS = 5.0
 SHOWN_CLAIMS = 5
+SHOWN_HOSTS = 5
+CPUS_PINNED = "CPUsPinned"  # only of node classes with the policy static
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,8 @@ class ObservedNodeClass:
     warm: tuple[ProxmoxMachine, ...] = ()  # its warm guests; read while it is deleted
     machines: tuple[ProxmoxMachine, ...] = ()  # made from it
     defaults: MachineDefaults = field(default_factory=MachineDefaults)
+    pins: bool = False  # each vCPU shall have a CPU of its own
+    unpinned: tuple[HostKey, ...] = ()  # hosts where nothing is known to pin them
 
     @property
     def problems(self) -> tuple[NodeClassProblem, ...]:
@@ -131,7 +136,32 @@ def describe(
     )
     zones = tuple(sorted({str(zone) for zone in seen.checked.zones}))
     return ProxmoxNodeClassStatus(
-        conditions=(ready, *parts), resources={"zones": str(len(zones))}, selected_zones=zones
+        conditions=(ready, *parts, *_cpus_pinned(obj, seen)),
+        resources={"zones": str(len(zones))},
+        selected_zones=zones,
+    )
+
+
+def _cpus_pinned(obj: ProxmoxNodeClass, seen: ObservedNodeClass) -> tuple[Condition, ...]:
+    """Whether the CPUs that launches choose are also set; it is no part of Ready."""
+    if not seen.pins:
+        return ()
+    hosts = ", ".join(map(str, seen.unpinned[:SHOWN_HOSTS]))
+    more = len(seen.unpinned) - SHOWN_HOSTS
+    rest = f" and {more} more" if more > 0 else ""
+    message = (
+        f"no host agent publishes the CPUs of {hosts}{rest}, and only root@pam may set the "
+        "affinity of a guest: memory is bound there, vCPUs are not pinned; install moxwell-agent "
+        "on these hosts or log in as root@pam with a password"
+    )
+    return (
+        Condition(
+            type=CPUS_PINNED,
+            status="False" if hosts else "True",
+            reason=NodeClassReason.HOST_AGENT_MISSING if hosts else NodeClassReason.READY,
+            message=message if hosts else "",
+            observed_generation=obj.metadata.generation,
+        ),
     )
 
 

@@ -20,7 +20,9 @@ from moxwell.controllers.karpenter.proxmox.provider import BY_CLUSTER, ProviderP
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
 from moxwell.scheduling.guest_sizes import GuestOverhead
+from moxwell.scheduling.host_room import HostRoom
 from moxwell.scheduling.inventory_model import GIB
+from moxwell.scheduling.numa.topology import TopologySource
 
 TEMPLATES_FIELD = "spec.metadataOptions.templatesRef"
 VALUES_FIELD = "spec.metadataOptions.valuesRef"
@@ -55,13 +57,22 @@ class NodeClassObserver:
         if obj.deleting:
             return ObservedNodeClass(claims=claims, warm=self._parts.warm.of(obj.name))
         read = await self._parts.reader.read(obj)
+        pinned = [r for h in read.hosts if (r := h.room).numa and r.numa.pins]
         return ObservedNodeClass(
             read.checked,
             await self._metadata_problem(obj),
             claims,
             machines=self._machines(obj),
             defaults=self._parts.sources.defaults(),
+            pins=bool(pinned),
+            unpinned=tuple(sorted(r.key for r in pinned if not self._sets_affinity(r))),
         )
+
+    def _sets_affinity(self, room: HostRoom) -> bool:
+        """Whether the login or the host agent pins vCPUs on a host."""
+        region = self._parts.reader.region(room.key.region)
+        by_agent = room.numa is not None and room.numa.topology.source is TopologySource.AGENT
+        return by_agent or (region is not None and region.config.is_root)
 
     def _machines(self, obj: ProxmoxNodeClass) -> tuple[ProxmoxMachine, ...]:
         own = (
