@@ -4,14 +4,18 @@ import base64
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
 from moxwell.api.capi.core import Machine
 from moxwell.api.core.resources import Secret
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.karpenter.proxmox import ProxmoxNodeClass
+from moxwell.api.karpenter.proxmox_templates import ProxmoxTemplate
 from moxwell.bootstrap import join_tokens
 from moxwell.controllers.karpenter.provider import LaunchFailure
 from moxwell.testing.karpenter_environment import KarpenterEnvironment, karpenter_environment
 from moxwell.testing.loop import run_virtual
+from moxwell.testing.two_regions import WORLD
 
 REF = {"name": "templates", "namespace": "kube-system"}
 CDROM = {"metadataOptions": {"type": "cdrom", "templatesRef": REF}}
@@ -142,6 +146,71 @@ async def refused(env: KarpenterEnvironment, mistake: Mistake) -> None:
     assert env.stage.contents() == before, mistake.name
     await env.kube.merge(ProxmoxNodeClass, "default", {"spec": mistake.remedy})
     await condition_is(env, "Ready", "True", "Ready")
+
+
+TEMPLATE = """
+apiVersion: karpenter.proxmox.sinextra.dev/v1alpha1
+kind: ProxmoxTemplate
+metadata: {name: noble}
+spec:
+  region: north
+  sourceImage: %s
+  storageIDs: [%s]
+  network: [{bridge: vmbr0}]
+"""
+IMPORTS = WORLD.replace("[iso, vztmpl]", "[iso, vztmpl, import, images]")
+IMAGE = "https://images.example/noble.img"
+ZEROS = f"{{url: '{IMAGE}', checksum: '{'0' * 64}', checksumType: sha256}}"
+TEMPLATES = [
+    pytest.param(
+        "{url: 'https://127.0.0.1/a.img'}", "local, lvm", "ImageUnavailable",
+        ("sourceImage.url", "127.0.0.1"), id="the image is missing",
+    ),
+    pytest.param(
+        ZEROS, "local, lvm", "ChecksumMismatch", ("sourceImage.checksum", "0" * 64),
+        id="the checksum differs",
+    ),
+    pytest.param(
+        f"{{url: '{IMAGE}'}}", "ceph", "TemplateStorageMissing", ("storageIDs", "import"),
+        id="the storage takes no imports",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("image, storages, reason, words", TEMPLATES)
+def test_a_template_that_cannot_be_made_is_a_condition_and_launches_nothing(
+    image: str, storages: str, reason: str, words: tuple[str, ...]
+) -> None:
+    async def story() -> None:
+        async with karpenter_environment(world=IMPORTS, trusted=True) as env:
+            before = env.stage.contents()
+            await env.stage.apply(TEMPLATE % (image, storages))
+
+            async def message() -> str | None:
+                found = await env.kube.get(ProxmoxTemplate, "noble")
+                wrong = (c for c in found.status.conditions if c.type == "Ready")
+                return next((c.message for c in wrong if c.reason == reason), None)
+
+            said: str = await env.stage.until(f"the template is {reason}", message)
+            assert all(word in said for word in words), said
+            assert env.stage.contents() == before  # nothing half made
+            ref = {"instanceTemplateRef": {"kind": "ProxmoxTemplate", "name": "noble"}}
+            mistake = Mistake(
+                "template", ref, "InstanceTemplateReady", "TemplateNotFound",
+                ("spec.instanceTemplateRef", "'noble'", "its condition Ready says why"),
+                remedy={"instanceTemplateRef": {"kind": "ProxmoxUnmanagedTemplate",
+                                                "name": "ubuntu"}},
+            )  # fmt: skip
+            await refused(env, mistake)
+            await env.kube.delete(ProxmoxTemplate, "noble")
+
+            async def gone() -> bool:
+                return await env.kube.find(ProxmoxTemplate, "noble") is None
+
+            await env.stage.until("the template is deleted", gone)
+            assert env.stage.contents() == before
+
+    run_virtual(story())
 
 
 def test_each_mistake_of_a_node_class_is_a_condition_and_makes_nothing() -> None:

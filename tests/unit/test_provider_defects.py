@@ -16,6 +16,7 @@ LIMITS = "integration/test_karpenter_launch_limits.py"
 PINNED = "integration/test_karpenter_numa.py"
 NUMA = "unit/scheduling/test_numa.py"
 AGENT = "unit/agent/test_agent_pinning.py"
+UPSTREAM = "integration/test_infra_defects_of_upstream.py"
 DEFECTS = [
     # launch
     (
@@ -47,8 +48,28 @@ DEFECTS = [
     ),
     (
         "the storage of the boot device is required in fact",
-        LAUNCH,
-        "the_example_of_karpenter_provider_proxmox_makes_a_guest",
+        "integration/test_karpenter_examples.py",
+        "every_example_of_the_provider_ends_in_nodes",
+    ),
+    (
+        "the guest is configured and started while its disk is resized",
+        "unit/controllers/infra/test_infra_machine_plan.py",
+        "next_move",
+    ),
+    (
+        "the end of a node cuts its guest off",
+        UPSTREAM,
+        "a_guest_that_ignores_shutdown_is_stopped",
+    ),
+    (
+        "a deleted guest stays in the HA manager",
+        UPSTREAM,
+        "high_availability_is_registered_and_purged",
+    ),
+    (
+        "eviction thresholds of one launch change those of the next",
+        "unit/controllers/karpenter/test_karpenter_proxmox_launch.py",
+        "thresholds_of_one_size_do_not_change_those_of_another",
     ),
     ("full clones only", LAUNCH, "a_node_claim_becomes_a_node_and_leaves_nothing_behind"),
     # capacity
@@ -162,6 +183,36 @@ DEFECTS = [
         "storages of templates are confusing",
         "integration/test_template_objects.py",
         "bad_input_is_a_condition_and_leaves_nothing",
+    ),
+    (
+        "types do not tell their zones, so pods cannot be spread over them",
+        "unit/controllers/karpenter/test_karpenter_proxmox_launch.py",
+        "the_catalogue_has_an_offering_for_each_host",
+    ),
+    (
+        "a zone is a single host",
+        UPSTREAM,
+        "zones_are_failure_domains_over_several_regions",
+    ),
+    (
+        "a node cannot be resized in place",
+        "integration/test_infra_machines.py",
+        "changes_in_place_if_the_spec_allows_them",
+    ),
+    (
+        "consolidation never finishes and replaces for nothing",
+        "unit/scheduling/test_disruption_methods.py",
+        "the_search_never_does_worse_never_overcommits_and_never_churns",
+    ),
+    (
+        "the installation does not say what is missing",
+        "upstream/test_chart_moxwell.py",
+        "values_that_cannot_work_are_refused",
+    ),
+    (
+        "spot capacity is not known",
+        "integration/test_autoscaler_scenes.py",
+        "every_scene_on_the_embedded_api",
     ),
     (
         "sizes are fixed",

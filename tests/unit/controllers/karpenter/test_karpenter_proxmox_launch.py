@@ -44,7 +44,7 @@ from moxwell.controllers.karpenter.proxmox.node_class_check import SelectedZone
 from moxwell.controllers.karpenter.proxmox.scope import MachineDefaults
 from moxwell.controllers.karpenter.proxmox.token_collector import obsolete
 from moxwell.runtime.key import Key
-from moxwell.scheduling.guest_sizes import GuestSize, make_size
+from moxwell.scheduling.guest_sizes import GuestOverhead, GuestSize, make_size
 from moxwell.scheduling.host_room import HostRoom
 from moxwell.scheduling.inventory_model import GIB, HostKey, PendingGuest, Template
 from moxwell.scheduling.well_known_labels import INSTANCE_TYPE, ZONE
@@ -298,6 +298,17 @@ def test_the_kubelet_is_configured_by_a_patch_of_kubeadm() -> None:
     (file,) = config["files"]
     assert json.loads(file["content"])["maxPods"] == 42
     assert config["joinConfiguration"]["patches"] == {"directory": "/etc/kubernetes/patches"}
+
+
+def test_thresholds_of_one_size_do_not_change_those_of_another() -> None:
+    spec = node_class().spec.kubelet_configuration
+    size = make_size(2, 4 * GIB, "c1")
+    before = kubelet_patch(spec, size.overhead)
+    large = GuestOverhead(eviction={"memory": 500 * 1024 * 1024 * 1000})
+    changed = kubelet_patch(spec, large)
+    changed["evictionHard"]["nodefs.available"] = "50%"
+    assert kubelet_patch(spec, size.overhead) == before
+    assert before["evictionHard"]["nodefs.available"] == "10%"
 
 
 def test_labels_that_a_kubelet_may_not_set_are_left_to_the_autoscaler() -> None:

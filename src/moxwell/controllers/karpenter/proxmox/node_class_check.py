@@ -251,11 +251,16 @@ def _no_template(reason: NodeClassReason, message: str) -> NodeClassProblem:
 
 def _unusable(kind: str, name: str) -> NodeClassProblem:
     """One message for templates that do not exist and for those that may not be used."""
+    advice = (
+        "correct its name, tags or region, tag a template with a Kubernetes version, "
+        "or ask the operator to allow the template"
+    )
+    if kind == "ProxmoxTemplate":
+        advice = f"its condition Ready says why it is not made; else {advice}"
     return _no_template(
         NodeClassReason.TEMPLATE_NOT_FOUND,
         f"spec.instanceTemplateRef: {kind} {name!r} matches no template that the cluster may use; "
-        "correct its name, tags or region, tag a template with a Kubernetes version, "
-        "or ask the operator to allow the template",
+        f"{advice}",
     )
 
 
