@@ -1,17 +1,24 @@
 """Warm pools over simulated regions: guests that are cloned in advance and handed over."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 from moxwell.api.capi.core import Machine
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachine
-from moxwell.api.infra.warm_guests import WARM_TAG, is_warm
+from moxwell.api.infra.warm_guests import RESERVED_FOR, WARM_TAG, is_warm
 from moxwell.api.karpenter.annotations import WARM_POOL
 from moxwell.api.karpenter.nodeclaims import NodeClaim
 from moxwell.api.karpenter.proxmox import ProxmoxNodeClass
+from moxwell.controllers.infra.region_registry import RegionRegistry
+from moxwell.controllers.infra.setup import add_infra
 from moxwell.controllers.karpenter.provider import InstanceState
 from moxwell.embedded.controllermanager.resources import NODES
+from moxwell.pve.regions import Regions
+from moxwell.pve.reservations import Reservations
+from moxwell.runtime.manager import assemble
 from moxwell.testing import machine_stories
 from moxwell.testing.karpenter_environment import (
     MANIFEST,
@@ -19,6 +26,7 @@ from moxwell.testing.karpenter_environment import (
     karpenter_environment,
 )
 from moxwell.testing.loop import run_virtual
+from moxwell.testing.two_regions import SETTINGS, configs
 
 REGION = "south"
 HOSTS = 2
@@ -243,5 +251,52 @@ def test_warm_guests_are_deleted_with_their_cluster() -> None:
             await pool_is(env, "True", "Ready")
             assert len(in_proxmox(env)) == 2 * HOSTS
             await machine_stories.end(env.stage)
+
+    run_virtual(story())
+
+
+@asynccontextmanager
+async def without_autoscaler(env: KarpenterEnvironment) -> AsyncIterator[None]:
+    """Stop the program and run the infrastructure controllers alone, as the operator does."""
+    env.program.manager.stop()
+    runtime = assemble(env.store, env.environment.clock, SETTINGS)
+    known = configs(*env.environment.engine.runtimes)
+    regions = Regions(known, env.environment.clock, connect=lambda c: env.transports[c.region])
+    registry = RegionRegistry(regions, known)
+    add_infra(
+        runtime,
+        env.environment.clock,
+        regions,
+        Reservations(),
+        registry=registry,
+        is_scaled=lambda cluster: False,
+    )
+    runtime.manager.add_loop("pve", regions.run)
+    running = asyncio.create_task(runtime.manager.run())
+    try:
+        yield
+    finally:
+        runtime.manager.stop()
+        await running
+
+
+def test_warm_guests_are_deleted_when_the_autoscaler_is_switched_off() -> None:
+    async def story() -> None:
+        async with karpenter_environment(MANIFEST_OF_REGION, trusted=True) as env:
+            await ask(env, "1")
+            await pool_is(env, "True", "Ready")
+            kept, other = await warm_guests(env)
+            change = {"metadata": {"annotations": {RESERVED_FOR: "uid-of-a-claim"}}}
+            await env.kube.merge(ProxmoxMachine, kept.name, change, kept.namespace)
+            async with without_autoscaler(env):
+
+                async def gone() -> bool:
+                    return [m.name for m in await warm_guests(env)] == [kept.name]
+
+                await env.stage.until("the guest is deleted", gone)
+                await asyncio.sleep(300)
+                assert await gone()  # a launch had reserved the other one
+                assert set(in_proxmox(env)) == {kept.spec.virtual_machine_id}
+                assert other.spec.virtual_machine_id not in guests_of(env)
 
     run_virtual(story())

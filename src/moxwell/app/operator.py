@@ -185,7 +185,7 @@ class _Operator:
     provider: autoscaler_files.ProviderSettings
     held: Reservations = field(default_factory=Reservations)
 
-    def add_infra(self) -> None:
+    def add_infra(self, scaled: Key | None) -> None:
         from moxwell.controllers.infra.setup import add_infra
 
         policy = InfraPolicy.parse(_text(self.options))
@@ -197,6 +197,7 @@ class _Operator:
             registry=self.registry,
             policy=policy,
             hosts=self.provider.hosts,
+            is_scaled=lambda cluster: cluster == scaled,
         )
 
     def add_autoscaler(self, scaled: Key) -> None:
@@ -246,9 +247,10 @@ def compose(
     """Add the selected controllers and the webhooks."""
     chosen = controller_selection.choose(options.controllers)
     made = _Operator(runtime, clock, regions, registry, options, _provider(options))
+    scaled = _scaled_cluster(options)
     if "infra" in chosen.groups:
-        made.add_infra()
-    if (scaled := _scaled_cluster(options)) is not None:
+        made.add_infra(scaled)
+    if scaled is not None:
         made.add_autoscaler(scaled)
     if chosen.loops:
         features = cloud.parse(_text(options))

@@ -29,7 +29,7 @@ from moxwell.controllers.infra.machine.guest_agent import GuestAgentProbe
 from moxwell.controllers.infra.machine.ip_claims import IPClaimReader
 from moxwell.controllers.infra.machine.placement_reader import PlacementReader
 from moxwell.controllers.infra.machine.quota import QuotaReader, VolumeBytes
-from moxwell.controllers.infra.machine.see import MachineCaches, MachineObserver
+from moxwell.controllers.infra.machine.see import IsScaled, MachineCaches, MachineObserver
 from moxwell.controllers.infra.machine.stale_clone import StaleCloneObserver
 from moxwell.controllers.infra.policy import InfraPolicy
 from moxwell.controllers.infra.region_registry import RegionRegistry
@@ -72,6 +72,7 @@ class _Shared:
     policy: InfraPolicy
     hosts: NodeSettings
     volumes: VolumeBytes
+    is_scaled: IsScaled
 
 
 def add_infra(
@@ -84,12 +85,14 @@ def add_infra(
     policy: InfraPolicy | None = None,
     hosts: NodeSettings | None = None,
     volumes: VolumeBytes = lambda namespace: 0,
+    is_scaled: IsScaled = lambda cluster: True,
 ) -> Infra:
     """
     Add the infrastructure controllers to a runtime.
 
     ``policy`` is what the operator allows, ``hosts`` the content of a node-settings file,
-    ``volumes`` what a tenant's volumes use of its quota.
+    ``volumes`` what a tenant's volumes use of its quota. Warm guests of a cluster that no
+    autoscaler scales (``is_scaled``) are deleted.
     """
     shared = _Shared(
         runtime,
@@ -103,6 +106,7 @@ def add_infra(
         policy or InfraPolicy(),
         hosts or {},
         volumes,
+        is_scaled,
     )
     explainer = _add_machines(shared)
     _add_clusters(shared)
@@ -136,6 +140,7 @@ def _add_machines(shared: _Shared) -> Explainer:
         stale_clones=stale_clones,
         quota=QuotaReader(own, shared.reservations, shared.volumes),
         clone_slots=clone_slots,
+        is_scaled=shared.is_scaled,
     )
     machine = machines.MachineReconciler(
         shared.runtime.kube,

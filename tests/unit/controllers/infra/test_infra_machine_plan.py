@@ -31,6 +31,7 @@ from moxwell.api.infra.template import (
     MachineDisks,
     VmidRangeSpec,
 )
+from moxwell.api.infra.warm_guests import RESERVED_FOR, WARM_GUEST_OF
 from moxwell.api.meta import ObjectMeta
 from moxwell.bootstrap.bootstrap_data import BootstrapData
 from moxwell.bootstrap.network_plan import AddressRequest, devices_of
@@ -38,6 +39,7 @@ from moxwell.controllers.infra.guest_names import BOOTING, KEPT
 from moxwell.controllers.infra.machine.describe import describe, is_provisioned
 from moxwell.controllers.infra.machine.moves import (
     ClaimAddresses,
+    DeleteWarmGuest,
     ForgetStaleClone,
     MachineVersion,
     Move,
@@ -719,3 +721,24 @@ def test_it_terminates_from_any_state_of_creation(
         assert not isinstance(move, Wait), move
         world.apply(move)
     raise AssertionError("did not terminate")
+
+
+WARM = {WARM_GUEST_OF: "default"}
+HELD = WARM | {RESERVED_FOR: "uid"}
+
+
+@pytest.mark.parametrize(
+    "machine, scaled, deleted",
+    [
+        pytest.param(obj(notes=WARM), False, True, id="no autoscaler"),
+        pytest.param(obj(notes=WARM), True, False, id="an autoscaler"),
+        pytest.param(obj(notes=HELD), False, False, id="reserved by a launch"),
+        pytest.param(obj(notes=WARM, provider_id=NAMED), False, False, id="handed over"),
+        pytest.param(obj(), False, False, id="not warm"),
+    ],
+)
+def test_a_warm_guest_that_no_launch_will_take_is_deleted(
+    machine: ProxmoxMachine, scaled: bool, deleted: bool
+) -> None:
+    move = plan(machine, seen(machine=None, guest=guest(), scaled=scaled))
+    assert isinstance(move, DeleteWarmGuest) is deleted

@@ -178,4 +178,5 @@ class ObservedProxmoxMachine:
     tenant: TenantLimits | None = None  # read only if a host is to be chosen
     failure_domain: str = ""  # of the host that the guest is on now
     excess: tuple[Excess, ...] = ()  # limits of the tenant that a larger size would exceed
+    scaled: bool = True  # an autoscaler runs for its cluster
     legacy_applied: LastApplied | None = None  # from the status of an object of an earlier version

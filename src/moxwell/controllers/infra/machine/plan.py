@@ -11,7 +11,7 @@ bootstrap ISO is attached, and a machine with a providerID was started once.
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.infra.template import Claim
 from moxwell.api.infra.tenant_limits import violations_of
-from moxwell.api.infra.warm_guests import is_warm
+from moxwell.api.infra.warm_guests import RESERVED_FOR, is_warm
 from moxwell.controllers.infra.guest_names import mark_of
 from moxwell.controllers.infra.machine import in_place, steps
 from moxwell.controllers.infra.machine.deletion import (
@@ -84,7 +84,7 @@ def _decide(obj: ProxmoxMachine, seen: ObservedProxmoxMachine) -> Decision:
         return RecordApplied(MachineVersion.of(obj), seen.legacy_applied)
     if wait := _missing_owner(obj, seen) or region_problem(seen):
         return wait
-    if is_warm(obj) and seen.owners is not None and _is_ending(seen.owners):
+    if is_warm(obj) and seen.owners is not None and _is_unneeded(obj, seen, seen.owners):
         return DeleteWarmGuest(MachineVersion.of(obj))
     if obj.spec.virtual_machine_id is None:
         return _place(obj, seen)
@@ -106,8 +106,10 @@ def _missing_owner(obj: ProxmoxMachine, seen: ObservedProxmoxMachine) -> Wait | 
     return missing_prerequisite(obj, seen.owners)
 
 
-def _is_ending(owners: OwnerObjects) -> bool:
-    return owners.cluster.deleting or owners.proxmox_cluster.deleting
+def _is_unneeded(obj: ProxmoxMachine, seen: ObservedProxmoxMachine, owners: OwnerObjects) -> bool:
+    """Whether no launch will take a warm guest; one that is reserved may be taken later."""
+    ending = owners.cluster.deleting or owners.proxmox_cluster.deleting
+    return ending or not (seen.scaled or RESERVED_FOR in obj.metadata.annotations)
 
 
 # ---- placement

@@ -5,6 +5,7 @@ Caches and the shared inventory answer nearly everything. Proxmox is asked only 
 need it (a clone without owner mark, a booting guest), so a running machine costs no requests.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from msgspec import structs
@@ -60,6 +61,9 @@ class MachineCaches:
     proxmox_clusters: Cache[ProxmoxCluster]
 
 
+IsScaled = Callable[[Key], bool]  # whether an autoscaler runs for the Cluster of this key
+
+
 class MachineObserver:
     """Observes one machine at a time."""
 
@@ -77,8 +81,9 @@ class MachineObserver:
         stale_clones: StaleCloneObserver,
         quota: QuotaReader,
         clone_slots: CloneSlots,
+        is_scaled: IsScaled,
     ) -> None:
-        self._clone_slots = clone_slots
+        self._clone_slots, self._is_scaled = clone_slots, is_scaled
         self._regions, self._caches, self._stale_clones = regions, caches, stale_clones
         self._placement, self._zones, self._ip_claims = placement, zones, ip_claims
         self._guests, self._agent, self._backoff = guests, agent, backoff
@@ -120,6 +125,7 @@ class MachineObserver:
             scope=str(key) if proxmox_cluster and key else "",
             owned_claims=self._ip_claims.owned(obj),
             legacy_applied=legacy_applied(obj),
+            scaled=cluster is None or self._is_scaled(Key(cluster.namespace, cluster.name)),
         )
 
     async def _see_tenant(self, obj: ProxmoxMachine, reader: Reader) -> TenantLimits | None:
