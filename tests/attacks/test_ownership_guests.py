@@ -35,6 +35,7 @@ from moxwell.pve.steps import (
     RemoveHa,
     RemoveStaleClone,
     SetFirewall,
+    SetPool,
     Shutdown,
     Start,
     Stop,
@@ -250,6 +251,7 @@ STEPS: tuple[GuestStep, ...] = (
     RemoveHa(THIEF),
     AddToHaRule(THIEF, rule="r"),
     SetFirewall(THIEF, options={"enable": True}),
+    SetPool(THIEF, pool="p"),
     RemoveStaleClone(THIEF, skip_lock=False),
 )
 

@@ -10,6 +10,7 @@ import pytest
 from moxwell.api.capi.bootstrap import KubeadmConfig
 from moxwell.api.capi.core import Machine
 from moxwell.api.core.resources import Secret
+from moxwell.api.infra import admission
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.karpenter.nodeclaims import NodeClaim
 from moxwell.api.karpenter.proxmox import ProxmoxNodeClass
@@ -21,6 +22,8 @@ from moxwell.controllers.karpenter.proxmox.provider import ProxmoxProvider
 from moxwell.embedded.controllermanager.resources import NODES
 from moxwell.kube.client import Kube
 from moxwell.kube.transport import ApiServerUnreachable
+from moxwell.pve.client import PveWriter
+from moxwell.pve.switchable_transport import SwitchableTransport
 from moxwell.scheduling.well_known_labels import ARCH, INSTANCE_TYPE, REGION, ZONE
 from moxwell.testing.karpenter_environment import (
     CLUSTER,
@@ -296,6 +299,41 @@ def test_templates_of_a_secret_make_a_node() -> None:
         async with karpenter_environment(CDROM) as env:
             await templates_in_a_secret(env)
             await class_in_use_is_kept(env)
+
+    run_virtual(story())
+
+
+async def pool_of(env: KarpenterEnvironment, machine: ProxmoxMachine) -> str:
+    """The resource pool that the guest of a machine is in, in Proxmox."""
+    pools = env.environment.engine.runtimes[machine.spec.region or ""].region.pools
+    return next((n for n, p in pools.items() if machine.spec.virtual_machine_id in p.vms), "")
+
+
+def test_the_guests_of_a_class_move_to_its_resource_pool() -> None:
+    async def story() -> None:
+        async with karpenter_environment(trusted=True) as env:
+            for transport in env.transports.values():
+                writer = PveWriter(SwitchableTransport(transport))
+                for name in ("blue", "blue/deep"):
+                    await writer.pools.create(name)
+            await until_launched(env, await env.claim("pooled"))
+            (machine,) = await env.stage.guests()
+            assert await pool_of(env, machine) == ""
+            for name in ("blue", "blue/deep"):
+                await asyncio.sleep(30)  # until the pools are known
+                spec = {"resourcePool": name, "tags": [name.replace("/", "-")]}
+                await env.kube.merge(ProxmoxNodeClass, "default", {"spec": spec})
+                before = machine
+
+                async def moved(name: str = name) -> bool:
+                    (found,) = await env.stage.guests()
+                    return await pool_of(env, found) == name
+
+                await env.stage.until(f"the guest is in pool {name}", moved)
+                (machine,) = await env.stage.guests()
+                assert not admission.validation_errors(machine, before)
+            assert "blue-deep" in machine.spec.tags
+            assert await env.provider.drift(await env.kube.get(NodeClaim, "pooled")) == ""
 
     run_virtual(story())
 

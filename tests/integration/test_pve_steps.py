@@ -87,6 +87,14 @@ async def with_pool(stage: SimStage) -> None:
     await stage.pve.pools.create("mox-a", comment="moxwell-tenant=a")
 
 
+async def with_pools(stage: SimStage) -> None:
+    """Two pools, one in the other; the guest is a member of a third."""
+    administrator(stage)
+    for name in ("theirs", "theirs/inner", "before"):
+        await stage.pve.pools.create(name)
+    await stage.pve.pools.update("before", vms=(100,))
+
+
 async def with_tenant_vnet(stage: SimStage) -> None:
     await with_vnet(stage)
     await stage.pve.sdn.create_vnet("mxa", "lan", alias="moxwell-tenant=a")
@@ -170,6 +178,8 @@ CASES = [
             FirewallRule(type="in", action="ACCEPT", enable=1, macro="SSH")))),
     Case(steps.RemoveFromHaRule(G, rule="near"), with_rule, only="9.2.11"),
     Case(steps.RemoveFirewallGroup(G, group="kube"), with_group),
+    Case(steps.SetPool(G, pool="theirs"), with_pools),
+    Case(steps.SetPool(G, pool="theirs/inner"), with_pools),
     Case(UPLOAD),
     Case(steps.DownloadImage(storage=STORAGE, mark=OURS, url="https://images.example/a.qcow2",
                         filename=f"{OURS.key}.qcow2")),

@@ -10,11 +10,16 @@ import pytest
 
 from moxwell.api.karpenter.proxmox_templates import ProxmoxTemplate
 from moxwell.controllers.infra.template_build.from_spec import BAKE
+from moxwell.pve.client import PveWriter
+from moxwell.pve.switchable_transport import SwitchableTransport
 from moxwell.runtime.manager import Manager
 from moxwell.testing.loop import run_virtual
 from moxwell.testing.machine_objects import apply_cluster, apply_machine
+from moxwell.testing.pve import SimTransport
 from moxwell.testing.reconcile import EffectCounter, crash_after_each_effect
 from moxwell.testing.two_regions import (
+    TOKEN,
+    TOKEN_SECRET,
     WORLD,
     TwoRegions,
     program,
@@ -154,6 +159,30 @@ def test_tags_change_in_place_and_another_image_replaces_the_copies() -> None:
             )
             assert len(replaced.status.zones) == 3
             assert len(made(env)) == 3
+
+    run_virtual(main())
+
+
+def test_the_copies_move_to_another_resource_pool() -> None:
+    async def main() -> None:
+        async with running("north", world=IMPORTS) as (env, _):
+            pools = env.region("north").pools
+            token = f"{TOKEN}={TOKEN_SECRET}"
+            transport = SimTransport(env.engine, "north", token=token)
+            writer = PveWriter(SwitchableTransport(transport))
+            for name in ("red", "blue"):
+                await writer.pools.create(name)
+            await apply_template(env, resourcePool="red")
+            first = (await until(env, is_ready)).status.zones
+            assert set(pools["red"].vms) == set(made(env))
+            change: dict[str, Any] = {"spec": {"resourcePool": "blue"}}
+            await env.kube.merge(ProxmoxTemplate, "noble", change)
+
+            def is_moved(obj: ProxmoxTemplate) -> bool:
+                return is_ready(obj) and set(pools["blue"].vms) == set(made(env))
+
+            assert (await until(env, is_moved)).status.zones == first
+            assert not pools["red"].vms
 
     run_virtual(main())
 

@@ -17,6 +17,7 @@ from moxwell.api.infra.address_ranges import AddressRange, parse_address_ranges
 from moxwell.api.infra.cluster import ProxmoxCluster, ProxmoxClusterSpec, ProxmoxClusterTemplate
 from moxwell.api.infra.machine import ProxmoxMachine, ProxmoxMachineSpec, ProxmoxMachineTemplate
 from moxwell.api.infra.network import IPConfig, NetworkSpec, PolicySpec, RouteSpec, VrfSpec
+from moxwell.api.infra.template import Claim
 from moxwell.api.kinds import Object
 from moxwell.api.validation import violations
 from moxwell.errors import Invalid
@@ -27,7 +28,7 @@ _HOSTNAME = re.compile(r"^(?=.{1,253}$)[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?(\.
 _KERNEL_PRIORITIES = (0, 32765, 32766)
 _CHANGEABLE_IN_PLACE = frozenset({
     "num_sockets", "num_cores", "cpu_type", "cpu_limit", "cpu_units", "memory_mib", "balloon_mib",
-    "tags", "description", "disks", "firewall_groups", "high_availability", "on_boot",
+    "tags", "description", "disks", "firewall_groups", "high_availability", "on_boot", "pool",
 })  # fmt: skip
 MIN_VMID, MAX_VMID = 100, 999_999_999  # of Proxmox
 _SET_ONCE = frozenset({"provider_id", "virtual_machine_id", "region", "claim"})
@@ -199,6 +200,11 @@ def _policies(path: str, policies: Iterable[PolicySpec], table: int | None) -> I
             yield f"{where}.priority: {policy.priority} is reserved for the kernel"
 
 
+def _decided(claim: Claim | None) -> Claim | None:
+    """The claim without what the controller records in it after the guest exists."""
+    return claim and structs.replace(claim, applied=None, stale_clones=())
+
+
 def _machine_changes(old: ProxmoxMachineSpec, new: ProxmoxMachineSpec) -> Iterator[str]:
     """
     Validate changes of a machine whose guest exists.
@@ -213,6 +219,8 @@ def _machine_changes(old: ProxmoxMachineSpec, new: ProxmoxMachineSpec) -> Iterat
         if before == after or field.name in _MUTABLE:
             continue
         if field.name in _SET_ONCE:
+            if field.name == "claim" and _decided(before) == _decided(after):
+                continue
             if before not in (None, ""):
                 yield f"spec.{field.encode_name}: is immutable once set"
         elif field.name not in _CHANGEABLE_IN_PLACE:

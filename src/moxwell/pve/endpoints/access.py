@@ -193,12 +193,15 @@ class PoolsWriter(WriteEndpoints, PoolsReader):
         allow_move: bool | None = None,
         comment: str | None = None,
     ) -> None:
-        """Add members; with ``delete`` remove them."""
+        """Add members; with ``delete`` remove them; ``allow_move`` takes them from other pools."""
         params: Params = {
             "vms": ",".join(map(str, vms)) or None, "storage": ",".join(storage) or None,
             "delete": delete, "allow-move": allow_move, "comment": comment,
         }  # fmt: skip
-        await self._caller.write("PUT", path("pools", pool), params)
+        if "/" in pool:
+            await self._caller.write("PUT", "/pools", {"poolid": pool, **params})
+        else:
+            await self._caller.write("PUT", path("pools", pool), params)
 
     async def delete(self, pool: str) -> None:
         if "/" in pool:

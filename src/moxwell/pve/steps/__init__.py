@@ -47,7 +47,7 @@ from moxwell.pve.steps.media import (
     VolumeStep,
     iso_name,
 )
-from moxwell.pve.steps.pools import DeletePool, EnsurePool
+from moxwell.pve.steps.pools import DeletePool, EnsurePool, SetPool
 from moxwell.pve.steps.power import Shutdown, Start, Stop
 from moxwell.pve.steps.sdn import ReleaseVnetAddress, ReserveVnetAddress
 from moxwell.pve.steps.security_groups import DeleteSecurityGroup, EnsureSecurityGroup
@@ -88,6 +88,7 @@ __all__ = [
     "ResizeDisk",
     "RevokeToken",
     "SetFirewall",
+    "SetPool",
     "Shutdown",
     "SlotTaken",
     "Start",

@@ -1,5 +1,5 @@
 """
-Steps on resource pools of tenants.
+Steps on resource pools of tenants, and on the pool of a guest.
 
 A pool is owned by its comment; one with another comment raises ``Foreign``.
 """
@@ -8,7 +8,13 @@ from moxwell.errors import Busy
 from moxwell.pve.client import PveReader, PveWriter
 from moxwell.pve.effects import Owned
 from moxwell.pve.endpoints.access import PoolRow
-from moxwell.pve.steps.contract import RegionStep, same_region, verify_words
+from moxwell.pve.steps.contract import (
+    GuestStep,
+    RegionStep,
+    own_config,
+    same_region,
+    verify_words,
+)
 from moxwell.pve.values import Upid
 
 
@@ -56,4 +62,21 @@ class DeletePool(PoolStep, frozen=True):
         if members:
             raise PoolNotEmpty(f"pool {self.pool} has {len(members)} members; it is kept")
         await pve.pools.delete(self.pool)
+        return None
+
+
+class SetPool(GuestStep, frozen=True, kw_only=True):
+    """Make a guest a member of a resource pool; it leaves its present one."""
+
+    pool: str
+
+    @property
+    def shared_names(self) -> tuple[str, ...]:
+        return (self.pool,)
+
+    async def perform(self, pve: PveWriter) -> Upid | None:
+        await own_config(pve, self.guest)
+        members = (await pve.pools.get(self.pool)).members
+        if self.guest.vmid not in {member.get("vmid") for member in members}:
+            await pve.pools.update(self.pool, vms=(self.guest.vmid,), allow_move=True)
         return None

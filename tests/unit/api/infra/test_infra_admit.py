@@ -180,6 +180,7 @@ def test_rejected_with_a_message(obj: Object, message: str) -> None:
 
 CREATED = {"providerID": "proxmox://r/100", "virtualMachineID": 100, "numCores": 2}
 CHANGES = {"changes": "InPlace"}
+CLAIM = {"host": "a", "uuid": "11111111-2222-4333-8444-555555555555"}
 OTHER_STORAGE = {"disk": "scsi1", "storage": "ceph"}
 
 
@@ -197,7 +198,27 @@ OTHER_STORAGE = {"disk": "scsi1", "storage": "ceph"}
             CREATED, {**CREATED, "providerID": "proxmox://r/101"}, "immutable", id="providerID"
         ),
         pytest.param(CREATED, {**CREATED, "virtualMachineID": 500}, "immutable once", id="VMID"),
-        pytest.param(CREATED, {**CREATED, "pool": "x"}, "roll out", id="immutable field"),
+        pytest.param(CREATED, {**CREATED, "storage": "x"}, "roll out", id="immutable field"),
+        pytest.param(CREATED, {**CREATED, "pool": "x"}, "changes: InPlace", id="a pool"),
+        pytest.param(CREATED, {**CREATED, **CHANGES, "pool": "x"}, "", id="a pool, allowed"),
+        pytest.param(
+            {**CREATED, "claim": CLAIM},
+            {**CREATED, "claim": {**CLAIM, "applied": {"tags": ["a"]}}},
+            "",
+            id="what was applied is recorded",
+        ),
+        pytest.param(
+            {**CREATED, "claim": {**CLAIM, "staleClones": ["r/101"]}},
+            {**CREATED, "claim": CLAIM},
+            "",
+            id="a stale clone is gone",
+        ),
+        pytest.param(
+            {**CREATED, "claim": CLAIM},
+            {**CREATED, "claim": {**CLAIM, "host": "b"}},
+            "spec.claim: is immutable once set",
+            id="another host in the claim",
+        ),
         pytest.param(
             CREATED, {**CREATED, "numCores": 4}, "changes: InPlace", id="cores, not allowed"
         ),

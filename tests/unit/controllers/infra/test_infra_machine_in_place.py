@@ -41,6 +41,7 @@ from moxwell.pve.steps import (
     RemoveHa,
     ResizeDisk,
     SetFirewall,
+    SetPool,
 )
 from moxwell.runtime.move import Done, Wait
 from moxwell.scheduling.guest_hardware import hardware_hash
@@ -78,11 +79,12 @@ def recorded(obj: ProxmoxMachine, found: MachineGuest) -> ProxmoxMachine:
     return structs.replace(obj, spec=structs.replace(obj.spec, claim=claim))
 
 
-def guest(*tags: str, drive: str = "", **more: Any) -> MachineGuest:
+def guest(*tags: str, drive: str = "", pool: str = "", **more: Any) -> MachineGuest:
     raw = {"scsi0": "lvm:vm-101-disk-0,size=8G", "digest": "d", "tags": MARK.tags(tags)}
     if drive:
         raw["scsi1"] = f"{drive},size=5G"
-    seen = ObservedGuest(101, "a", status="running", tags=tuple(MARK.tags(tags).split(";")))
+    labels = tuple(MARK.tags(tags).split(";"))
+    seen = ObservedGuest(101, "a", status="running", tags=labels, pool=pool)
     return MachineGuest(seen, True, marked=True, config=GuestConfig(raw), **more)
 
 
@@ -130,6 +132,10 @@ def rule(*sids: str) -> HaRule:
             SetFirewall,
             id="a firewall group put in",
         ),
+        pytest.param(machine(pool="blue"), guest(), SetPool, id="a resource pool"),
+        pytest.param(machine(pool="blue"), guest(pool="red"), SetPool, id="another resource pool"),
+        pytest.param(machine(pool="blue"), guest(pool="blue"), None, id="the same resource pool"),
+        pytest.param(machine(), guest(pool="red"), None, id="a pool that somebody chose stays"),
         pytest.param(machine(), guest(drive=VOLUME), "DiskKept", id="a disk removed is kept"),
         pytest.param(
             machine(disks=extra("Keep")), guest(drive=VOLUME), "DiskKept", id="kept explicitly"

@@ -23,6 +23,7 @@ from moxwell.pve.steps import (
     RemoveFirewallGroup,
     RemoveFromHaRule,
     RemoveHa,
+    SetPool,
     Step,
 )
 from moxwell.runtime.move import Wait
@@ -37,6 +38,7 @@ NOT_UP_TO_DATE = frozenset({
     ProxmoxMachineReason.SLOT_TAKEN,
     ProxmoxMachineReason.DISK_KEPT,
     ProxmoxMachineReason.QUOTA_EXCEEDED,
+    ProxmoxMachineReason.OUTSIDE_TENANT,
 })  # fmt: skip
 
 
@@ -46,6 +48,7 @@ def change(obj: ProxmoxMachine, found: MachineGuest) -> Step | Wait | None:
         return None
     return (
         _configure(obj, found, found.config)
+        or _set_pool(obj, found)
         or steps.grow_disk(obj, found)
         or _group_missing(obj, found)
         or steps.set_firewall(obj, found)
@@ -96,6 +99,17 @@ def _configure(obj: ProxmoxMachine, found: MachineGuest, config: GuestConfig) ->
         changes["description"] = mark.describe(guest_hardware.description(obj.spec))
     step = Configure(steps.guest(obj, found), changes=changes, digest=config.digest)
     return step if step.is_needed(config) else None
+
+
+def moves_pool(obj: ProxmoxMachine, found: MachineGuest) -> bool:
+    """Whether the spec names another resource pool than the guest is in."""
+    return bool(obj.spec.pool) and obj.spec.pool != found.seen.pool
+
+
+def _set_pool(obj: ProxmoxMachine, found: MachineGuest) -> SetPool | None:
+    if not moves_pool(obj, found):
+        return None
+    return SetPool(steps.guest(obj, found), pool=obj.spec.pool or "")
 
 
 def _group_missing(obj: ProxmoxMachine, found: MachineGuest) -> Wait | None:

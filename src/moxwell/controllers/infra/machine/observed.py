@@ -175,7 +175,7 @@ class ObservedProxmoxMachine:
     agent_message: str = ""
     agent_poll_seconds: float = 0.0
     agent_addresses: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by interface
-    tenant: TenantLimits | None = None  # read only if a host is to be chosen
+    tenant: TenantLimits | None = None  # read only if a host or a pool is to be chosen
     failure_domain: str = ""  # of the host that the guest is on now
     excess: tuple[Excess, ...] = ()  # limits of the tenant that a larger size would exceed
     scaled: bool = True  # an autoscaler runs for its cluster

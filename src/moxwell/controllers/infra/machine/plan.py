@@ -118,13 +118,19 @@ def _is_unneeded(obj: ProxmoxMachine, seen: ObservedProxmoxMachine, owners: Owne
 def _place(obj: ProxmoxMachine, seen: ObservedProxmoxMachine) -> ReserveVMID | Wait:
     assert seen.owners is not None
     assert seen.placement is not None
-    if seen.tenant is not None:
-        cluster_pool = seen.owners.proxmox_cluster.spec.pool
-        if outside := "; ".join(violations_of(obj.spec, cluster_pool, seen.tenant)):
-            return Wait(ProxmoxMachineReason.OUTSIDE_TENANT, outside)
+    if outside := _outside_tenant(obj, seen):
+        return outside
     if seen.placement.excess:
         return quota_exceeded(seen.placement.excess)
     return choose_place(obj, seen.owners, seen.placement)
+
+
+def _outside_tenant(obj: ProxmoxMachine, seen: ObservedProxmoxMachine) -> Wait | None:
+    if seen.tenant is None or seen.owners is None:
+        return None
+    cluster_pool = seen.owners.proxmox_cluster.spec.pool
+    outside = "; ".join(violations_of(obj.spec, cluster_pool, seen.tenant))
+    return Wait(ProxmoxMachineReason.OUTSIDE_TENANT, outside) if outside else None
 
 
 def _replace(obj: ProxmoxMachine, seen: ObservedProxmoxMachine) -> ReserveVMID | Wait | None:
@@ -331,7 +337,7 @@ def _change(
         return RecordApplied(MachineVersion.of(obj), applied)
     if seen.excess:
         return quota_exceeded(seen.excess)
-    return in_place.change(obj, guest)
+    return _outside_tenant(obj, seen) or in_place.change(obj, guest)
 
 
 def _bootstrap(

@@ -24,6 +24,7 @@ from moxwell.bootstrap.network_plan import devices_of
 from moxwell.controllers.infra.machine.clone_slots import CloneSlots, CloneTarget
 from moxwell.controllers.infra.machine.guest import GuestReader, read_bootstrap
 from moxwell.controllers.infra.machine.guest_agent import GuestAgentProbe
+from moxwell.controllers.infra.machine.in_place import moves_pool
 from moxwell.controllers.infra.machine.ip_claims import IPClaimReader
 from moxwell.controllers.infra.machine.observed import (
     MachineRegion,
@@ -157,13 +158,15 @@ class MachineObserver:
     async def _see_growth(
         self, obj: ProxmoxMachine, seen: ObservedProxmoxMachine, reader: Reader
     ) -> ObservedProxmoxMachine:
-        """Whether a tenant may have the larger size that a change in place asks for."""
+        """Whether a tenant may have the larger size or the pool that a change in place asks for."""
         guest = seen.guest
         if guest is not None and guest.warm and not is_warm(obj):  # it is handed over
             limits = await self._quota.limits(obj.namespace, reader)
             return replace(seen, excess=self._quota.excess_of_new(obj, limits))
         if obj.spec.changes != "InPlace" or guest is None or not guest.marked:
             return seen
+        if moves_pool(obj, guest):
+            seen = replace(seen, tenant=await self._see_tenant(obj, reader))
         if not grows(obj.spec, guest):
             return seen
         limits = await self._quota.limits(obj.namespace, reader)

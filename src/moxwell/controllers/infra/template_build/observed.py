@@ -18,6 +18,7 @@ class TemplateCopy:
     running: bool = False
     linked_clones: tuple[int, ...] = ()  # VMIDs
     uptime_seconds: int = 0
+    pool: str | None = None  # None: the inventory does not have the guest yet
     result: str = ""  # of a builder that runs, see moxwell.bootstrap.baking
 
     @property

@@ -24,6 +24,7 @@ from moxwell.pve.steps import (
     DownloadImage,
     GuestRef,
     MakeTemplate,
+    SetPool,
     Step,
     Stop,
     StorageOnHost,
@@ -160,6 +161,9 @@ def _finish(
         return BuildMove(copy.host, update, f"updating template {copy.vmid}")
     if not copy.config.template:
         return BuildMove(copy.host, MakeTemplate(guest), f"converting guest {copy.vmid}")
+    if design.pool and copy.pool not in (None, design.pool):
+        text = f"moving template {copy.vmid} to pool {design.pool}"
+        return BuildMove(copy.host, SetPool(guest, pool=design.pool), text)
     return copy
 
 

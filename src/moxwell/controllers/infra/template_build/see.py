@@ -98,7 +98,8 @@ async def _guest_at(
     known = region.inventory.find(vmid)
     running = known is not None and known.has_process
     uptime = known.uptime_seconds if known is not None else 0
-    return TemplateCopy(vmid, host, revision, config, running, uptime_seconds=uptime)
+    pool = known.pool if known is not None else None
+    return TemplateCopy(vmid, host, revision, config, running, uptime_seconds=uptime, pool=pool)
 
 
 async def _vmid_state(
