@@ -182,8 +182,8 @@ _COMMANDS: Mapping[str, Callable[[OperatingSystem, Mapping[str, Any]], Any]] = {
     "get-users": lambda s, a: [],
     "get-fsinfo": lambda s, a: [],
     "fsfreeze-status": lambda s, a: "thawed",
-    "fsfreeze-freeze": lambda s, a: 1,
-    "fsfreeze-thaw": lambda s, a: 1,
+    "fsfreeze-freeze": lambda s, a: 0,  # without filesystems, as get-fsinfo says
+    "fsfreeze-thaw": lambda s, a: 0,
     "fstrim": lambda s, a: {"paths": []},
     "exec": _exec,
     "exec-status": _exec_status,

@@ -12,6 +12,7 @@ from typing import Any
 
 from moxwell.lab.proxmox.config_schema.formats import words
 from moxwell.lab.proxmox.errors import PveException, die
+from moxwell.lab.proxmox.guest import AgentRefusal
 from moxwell.lab.proxmox.qemu import power
 from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute, Check
@@ -82,16 +83,24 @@ async def _ask(call: PveCall, command: str, args: dict[str, Any] | None = None) 
     return await power.ask_agent(call, guest, command, args)
 
 
+async def _result(call: PveCall, command: str) -> Row:
+    """What the agent answered, even if that is an error."""
+    try:
+        return {"result": await _ask(call, command)}
+    except AgentRefusal as refusal:
+        return {"result": {"error": refusal.error}}
+
+
 def _simple(command: str) -> Callable[[PveCall], Any]:
     async def handler(call: PveCall) -> Row:
-        return {"result": await _ask(call, command)}
+        return await _result(call, command)
 
     return handler
 
 
 async def any_command(call: PveCall) -> Row:
     """POST agent with ``command``."""
-    return {"result": await _ask(call, call.params["command"])}
+    return await _result(call, call.params["command"])
 
 
 def index(call: PveCall) -> list[Row]:

@@ -10,13 +10,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from moxwell.clock import Clock
+from moxwell.errors import Invalid
 from moxwell.lab.proxmox.builtin_shell import CommandResult, ShellEnvironment, is_known, run
 from moxwell.lab.proxmox.config_schema import devices
-from moxwell.lab.proxmox.errors import die
+from moxwell.lab.proxmox.config_schema.vm import memory_mib
 from moxwell.lab.proxmox.guest import GuestAgentNotRunning, GuestVm
 
 _BOOTS = re.compile(r"-kernel\s+\S+.*-initrd\s+\S+")
 LIMIT = 16 << 20
+MEMORY_BLOCK_MIB = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,6 @@ class _Running:
     done: dict[int, tuple[float, CommandResult]] = field(
         default_factory=dict
     )  # pid -> (exit time, result)
-    frozen: bool = False
 
 
 class BuiltinGuest:
@@ -75,11 +76,6 @@ class BuiltinGuest:
             raise GuestAgentNotRunning
         if command in ("exec", "exec-status", "file-read", "file-write"):
             return getattr(self, "_" + command.replace("-", "_"))(vm, running, args)
-        if command == "fsfreeze-status":
-            return "frozen" if running.frozen else "thawed"
-        if command in ("fsfreeze-freeze", "fsfreeze-thaw"):
-            running.frozen = command == "fsfreeze-freeze"
-            return 0
         return self._simple(vm, command)
 
     def _simple(self, vm: GuestVm, command: str) -> Any:
@@ -93,9 +89,12 @@ class BuiltinGuest:
             "get-time": int(self._clock.now().timestamp() * 1e9),
             "get-users": [],
             "get-fsinfo": [],
+            "fsfreeze-status": "thawed",  # without filesystems nothing is frozen
+            "fsfreeze-freeze": 0,
+            "fsfreeze-thaw": 0,
             "fstrim": {"paths": []},
-            "get-memory-block-info": {"size": 134217728},
-            "get-memory-blocks": [{"phys-index": 0, "online": True, "can-offline": True}],
+            "get-memory-block-info": {"size": MEMORY_BLOCK_MIB << 20},
+            "get-memory-blocks": self._memory_blocks(vm),
             "get-vcpus": self._vcpus(vm),
             "get-osinfo": {
                 "machine": "x86_64",
@@ -110,8 +109,12 @@ class BuiltinGuest:
             "set-user-password": {},
         }
         if command not in answers:
-            raise die(f"Agent error: The command guest-{command} has been disabled")
+            raise Invalid(f"The command guest-{command} has not been found")
         return answers[command]
+
+    def _memory_blocks(self, vm: GuestVm) -> list[dict[str, Any]]:
+        count = -(-memory_mib(vm.conf) // MEMORY_BLOCK_MIB)
+        return [{"phys-index": n, "online": True, "can-offline": True} for n in range(count)]
 
     def _vcpus(self, vm: GuestVm) -> list[dict[str, Any]]:
         count = int(vm.conf.get("cores") or 1) * int(vm.conf.get("sockets") or 1)
@@ -150,8 +153,7 @@ class BuiltinGuest:
         argv = [str(label) for label in args["command"]]
         if not argv or not is_known(argv[0]):
             name = argv[0] if argv else ""
-            text = f"Failed to execute child process “{name}” (No such file or directory)"
-            raise die(f"Agent error: {text}")
+            raise Invalid(f"Failed to execute child process “{name}” (No such file or directory)")
         running.pid += 2
         stdin = str(args.get("input-data") or "").encode()
         found = run(running.env, argv, stdin, running.pid)
@@ -165,7 +167,7 @@ class BuiltinGuest:
         """The result of a command; readable once after it exited."""
         pid = int(args["pid"])
         if pid not in running.done:
-            raise die("Agent error: Invalid parameter 'pid'")
+            raise Invalid("Invalid parameter 'pid'")
         ends, found = running.done[pid]
         if self._clock.monotonic() < ends:
             return {"exited": False}
@@ -185,7 +187,7 @@ class BuiltinGuest:
         path = str(args["file"])
         problem = running.env.open_error(path, write=False)
         if problem is not None:
-            raise die(f"Agent error: failed to open file '{path}' (mode: 'r'): {problem}")
+            raise Invalid(f"failed to open file '{path}' (mode: 'r'): {problem}")
         data = running.env.files[path]
         row: dict[str, Any] = {"content": data[:LIMIT].decode("utf-8", "replace")}
         row["bytes-read"] = min(len(data), LIMIT)
@@ -195,7 +197,7 @@ class BuiltinGuest:
         path = str(args["file"])
         problem = running.env.open_error(path, write=True)
         if problem is not None:
-            raise die(f"Agent error: failed to open file '{path}' (mode: 'wb'): {problem}")
+            raise Invalid(f"failed to open file '{path}' (mode: 'wb'): {problem}")
         running.env.files[path] = args["content"]
 
 

@@ -44,6 +44,14 @@ class GuestAgentNotRunning(PveException):
         super().__init__(500, "QEMU guest agent is not running")
 
 
+class AgentRefusal(PveException):
+    """The guest agent answered with an error; ``error`` is that answer."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(500, f"Agent error: {text}")
+        self.error = {"class": "GenericError", "desc": text}
+
+
 class GuestOs(Protocol):
     """The operating systems of all guests."""
 

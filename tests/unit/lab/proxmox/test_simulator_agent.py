@@ -154,6 +154,35 @@ def test_the_built_in_guest_answers() -> None:
     run_session(body)
 
 
+ANSWERS: list[tuple[str, str, object]] = [
+    ("POST", "fsfreeze-freeze", 0),
+    ("POST", "fsfreeze-status", "thawed"),
+    ("POST", "fsfreeze-thaw", 0),
+    ("POST", "fstrim", {"paths": []}),
+    ("GET", "get-memory-blocks",
+     [{"phys-index": n, "online": True, "can-offline": True} for n in range(4)]),
+    ("POST", "suspend-ram",
+     {"error": {"class": "GenericError",
+                "desc": "The command guest-suspend-ram has not been found"}}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ANSWERS, ids=[case[1] for case in ANSWERS])
+def test_the_answer_of_a_simple_command_is_its_result(case: tuple[str, str, object]) -> None:
+    """Errors too: only commands with parameters fail with them."""
+
+    async def body(sim: SimulatorSession) -> None:
+        await boot(sim)
+        method, command, result = case
+        answers = [
+            await sim.request(method, f"{VM}/agent/{command}"),
+            await sim.post(f"{VM}/agent", command=command),
+        ]
+        assert [(a.status, a.data) for a in answers] == [(200, {"result": result})] * 2
+
+    run_session(body)
+
+
 def test_a_command_runs_and_its_result_is_read_once() -> None:
     async def body(sim: SimulatorSession) -> None:
         await boot(sim)

@@ -1,13 +1,12 @@
-"""Backups, backup jobs, restores and downloads."""
+"""Backups, backup jobs and restores."""
 
 from typing import Any
 
 import pytest
 
 from moxwell.lab.proxmox.errors import PveException
-from moxwell.lab.proxmox.volumes import vzdump_options, web
+from moxwell.lab.proxmox.volumes import vzdump_options
 from moxwell.lab.proxmox.volumes.archives import GuestArchive, config_text, extract_command
-from moxwell.lab.proxmox.volumes.images import check_image, qcow2_bytes, virtual_size
 from support.simulator_session import SimulatorSession, run_session
 
 BACKUP = "/nodes/n1/vzdump"
@@ -112,70 +111,6 @@ def test_a_job_for_other_guests_replaces_its_selection() -> None:
         assert refused.message.endswith("delete: unknown option 'schedule'")
 
     run_session(body, "9.2.11")
-
-
-@pytest.mark.parametrize(
-    "form, data, message",
-    [
-        pytest.param("raw", b"", None, id="raw is anything"),
-        pytest.param("qcow2", qcow2_bytes(1 << 20), None, id="qcow2"),
-        pytest.param("qcow2", bytes(64), "Image is not in qcow2 format", id="zeros as qcow2"),
-        pytest.param("vmdk", bytes(64), "invalid VMDK image descriptor", id="zeros as vmdk"),
-        pytest.param("ova", bytes(1024), "ova archive has no .ovf file inside", id="zeros as ova"),
-    ],
-)
-def test_images_are_checked(form: str, data: bytes, message: str | None) -> None:
-    if message is None:
-        check_image(form, data, "/x")
-        return
-    with pytest.raises(PveException, match=message):
-        check_image(form, data, "/x")
-
-
-def test_the_virtual_size_of_an_image() -> None:
-    assert virtual_size("qcow2", qcow2_bytes(5 << 30)) == 5 << 30
-    assert virtual_size("raw", b"x") is None
-
-
-@pytest.mark.parametrize(
-    "params, status",
-    [
-        pytest.param({"url": "http://web/a.iso"}, "OK", id="listed"),
-        pytest.param({"url": "http://web/b.iso"}, "download failed: exit code 8", id="404"),
-        pytest.param({"url": "http://127.0.0.1:9/a.iso"},
-                     "download failed: Connecting to 127.0.0.1:9... failed: Connection refused.",
-                     id="refused"),
-        pytest.param({"url": "http://web/a.iso", "compression": "rar"},
-                     "no decompression method found", id="unknown compression"),
-        pytest.param({"url": "http://web/a.iso.gz", "compression": "gz"}, "OK", id="gzip"),
-        pytest.param({"url": "http://elsewhere/a.iso"}, "OK", id="other servers have an image"),
-    ],
-)  # fmt: skip
-def test_downloads(params: dict[str, str], status: str) -> None:
-    async def body(sim: SimulatorSession) -> None:
-        sim.region.files["http://web/a.iso"] = {"size": 100, "fill": "x"}
-        sim.region.files["http://web/a.iso.gz"] = {"size": 100, "fill": "x", "gzip": True}
-        path = "/nodes/n1/storage/shared/download-url"
-        ended = await sim.run_task("POST", path, content="iso", filename="a.iso", **params)
-        assert ended.status == status
-        if status == "OK":
-            again = await sim.run_task("POST", path, content="iso", filename="a.iso", **params)
-            assert again.status.startswith("refusing to override existing file")
-
-    run_session(body)
-
-
-def test_what_servers_say_about_a_url() -> None:
-    async def body(sim: SimulatorSession) -> None:
-        sim.region.files["http://web/a.iso"] = {"size": 100}
-        found = await sim.get("/nodes/n1/query-url-metadata", url="http://web/a.iso")
-        assert found == {"filename": "a.iso", "size": 100,
-                         "mimetype": "application/x-iso9660-image"}  # fmt: skip
-        failure = web.fetch(sim.region, "http://web/x")
-        assert isinstance(failure, web.WebFailure)
-        assert failure.as_response == "404 File not found"
-
-    run_session(body)
 
 
 JOB = {"vmid": "100", "storage": "shared", "schedule": "02:00"}

@@ -11,7 +11,7 @@ from typing import Any
 from moxwell.errors import Invalid, Unreachable
 from moxwell.lab.proxmox.config_schema.formats import words
 from moxwell.lab.proxmox.errors import die, param_error
-from moxwell.lab.proxmox.guest import GuestAgentNotRunning
+from moxwell.lab.proxmox.guest import AgentRefusal, GuestAgentNotRunning
 from moxwell.lab.proxmox.ha import manager as ha_manager
 from moxwell.lab.proxmox.qemu import conf as files
 from moxwell.lab.proxmox.qemu import hotplug, start, vmstate
@@ -221,7 +221,7 @@ async def ask_agent(
         await call.sleep(call.region.pace.agent_timeout)
         raise GuestAgentNotRunning from problem
     except Invalid as refusal:
-        raise die(f"Agent error: {refusal}") from refusal
+        raise AgentRefusal(str(refusal)) from refusal
 
 
 def reboot(call: PveCall) -> str:

@@ -1,8 +1,6 @@
 """POST download-url and GET query-url-metadata: files from the web servers of the world file."""
 
-import gzip
 import hashlib
-import zlib
 
 from moxwell.lab.proxmox.errors import PveException, die
 from moxwell.lab.proxmox.request_context import PveCall
@@ -11,11 +9,10 @@ from moxwell.lab.proxmox.route_permissions import both, either, perm
 from moxwell.lab.proxmox.state import Row, SimStorage
 from moxwell.lab.proxmox.tasks import WorkerContext
 from moxwell.lab.proxmox.volumes import names, web
+from moxwell.lab.proxmox.volumes.decompression import decompress, tool_for
 from moxwell.lab.proxmox.volumes.images import check_image, virtual_size
 from moxwell.lab.proxmox.volumes.transfer import check_name, file_format, normalize_name
 from moxwell.lab.proxmox.volumes.volume_store import VolumeStore
-
-_DECOMPRESSORS = {"gz": "zcat", "lzo": "lzop -d -c", "zst": "zstd -q -d -c", "bz2": "bzip2 -d -c"}
 
 
 def download(call: PveCall) -> str:
@@ -44,6 +41,7 @@ class _FileDownload:
         self._rest = f"{self._content}/{name}"
         self._path = names.path_of(storage, self._rest)
         self._store = VolumeStore(call.runtime, call.node)
+        self._process = call.runtime.random.randrange(1000, 65536)
 
     async def run(self) -> None:
         tool = self._decompressor()
@@ -69,9 +67,7 @@ class _FileDownload:
             return None
         if self._content != "iso":
             raise die(f"decompression not supported for {self._content}")
-        if compression not in _DECOMPRESSORS:
-            raise die("no decompression method found")
-        return _DECOMPRESSORS[compression]
+        return tool_for(compression)
 
     def _exists(self) -> bool:
         """Whether the right file is there already."""
@@ -83,7 +79,8 @@ class _FileDownload:
             raise die(f"refusing to override existing file '{self._path}'")
         got = hashlib.new(algorithm, old.data or bytes(old.size)).hexdigest()
         if got != str(wanted).lower():
-            raise die(f"mismatch, got '{got}' != expect '{wanted}', aborting")
+            self._ctx.log("calculating checksum of existing file...")
+            raise die(f"checksum mismatch: got '{got}' != expect '{wanted}', aborting")
         self._ctx.log(
             "calculating checksum of existing file...OK, got correct file already,"
             " no need to download"
@@ -100,23 +97,16 @@ class _FileDownload:
             raise die(f"checksum mismatch: got '{got}' != expect '{wanted}'")
         self._ctx.log("calculating checksum...OK, checksum verified")
 
-    @property
-    def _temporary(self) -> str:
-        return f"{self._path}.tmp_dwnl.{self._call.runtime.random.randrange(1000, 65536)}"
-
     def _decompress(self, tool: str, data: bytes) -> bytes:
-        temporary = self._temporary
-        self._ctx.log(f"decompressing {temporary} to {self._path}")
-        try:
-            return gzip.decompress(data)
-        except (OSError, EOFError, zlib.error) as problem:
-            raise die(f"command '{tool} {temporary}' failed: exit code 1") from problem
+        temporary = f"{self._path}.tmp_dwnl.{self._process}"
+        self._ctx.log(f"decompressing {temporary} to {self._path}.tmp_dcom.{self._process}")
+        return decompress(tool, data, temporary)
 
     def _keep(self, data: bytes, size: int, virtual: int) -> None:
         form = file_format(self._content, self._name)
         if self._content == "import":
             try:
-                check_image(form, data, self._temporary)
+                check_image(form, data, f"{self._path}.tmp_dwnl.{self._process}")
             except PveException as problem:
                 raise die(f"failed to verify file: {problem.message}") from problem
         storage = self._call.params["storage"]
@@ -130,7 +120,8 @@ def query_metadata(call: PveCall) -> Row:
     found = web.fetch(call.region, call.params["url"])
     if isinstance(found, web.WebFailure):
         raise die(f"invalid server response: '{found.as_response}'")
-    return {"filename": found.name, "size": found.size, "mimetype": found.mimetype}
+    row = {"filename": web.shown_name(call.params["url"]), "size": found.size}
+    return {key: value for key, value in row.items() if value} | {"mimetype": found.mimetype}
 
 
 _NETWORK = either(perm("/", "Sys.Audit", "Sys.Modify"), perm("/nodes/{node}", "Sys.AccessNetwork"))

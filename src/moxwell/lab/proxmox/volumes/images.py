@@ -7,6 +7,7 @@ import tarfile
 from moxwell.lab.proxmox.errors import die
 
 _QCOW2 = b"QFI\xfb"
+_TAR_BLOCK = 512
 _VMDK = (b"KDMV", b"COWD", b"# Disk DescriptorFile")
 
 
@@ -17,20 +18,19 @@ def check_image(form: str, data: bytes, path: str) -> None:
     if form == "vmdk" and not data.startswith(_VMDK):
         raise die(f"qemu-img: Could not open '{path}': invalid VMDK image descriptor")
     if form == "ova":
-        _check_ova(data)
+        _check_ova(data, path)
 
 
-def _check_ova(data: bytes) -> None:
+def _check_ova(data: bytes, path: str) -> None:
     try:
         with tarfile.open(fileobj=io.BytesIO(data)) as archive:
             names = archive.getnames()
-    except tarfile.TarError:
+    except tarfile.TarError as problem:
+        if data[:_TAR_BLOCK] != bytes(_TAR_BLOCK):  # such a block ends an archive
+            raise die(f"command 'tar -t -f {path}' failed: exit code 2") from problem
         names = []
-    found = [name for name in names if name.endswith(".ovf")]
-    if not found:
+    if not any(name.endswith(".ovf") for name in names):
         raise die("ova archive has no .ovf file inside")
-    if len(found) > 1:
-        raise die("ova archive has more than one .ovf file inside")
 
 
 def virtual_size(form: str, data: bytes) -> int | None:

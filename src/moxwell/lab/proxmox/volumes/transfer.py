@@ -99,12 +99,15 @@ def import_metadata(call: PveCall) -> None:
     storage_name, volume = call.params["storage"], call.params["volume"]
     store = VolumeStore(call.runtime, call.node)
     access.check_volume(call, store, f"{storage_name}:{volume}")
-    storage = store.get_enabled(storage_name)
-    rest = volume.removeprefix(f"{storage_name}:") if not names.has_path(storage) else volume
-    parsed = names.parse_name(storage, rest)
-    if parsed.kind != "import" or parsed.format not in ("ova", "ovf"):
+    storage = store.get_storage(storage_name)
+    if not names.has_path(storage):
+        raise die("storage does not support the importer API")
+    parsed = names.parse_name(storage, volume)
+    if parsed.kind != "import":
+        raise die(f"invalid content type '{parsed.kind}'")
+    if parsed.format not in ("ova", "ovf"):
         raise die("invalid format")
-    path = names.path_of(storage, rest)
+    path = names.path_of(storage, volume)
     command = f"tar -xO --wildcards '--occurrence=1' -f {path} '*.ovf'"
     raise die(f"command '{command}' failed: exit code 2")
 

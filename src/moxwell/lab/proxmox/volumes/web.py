@@ -8,6 +8,7 @@ image, so that images need not be listed.
 
 import gzip
 import mimetypes
+import re
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
@@ -15,6 +16,16 @@ from moxwell.lab.proxmox.state import Row, SimRegion
 from moxwell.lab.proxmox.volumes.images import qcow2_bytes
 
 DEFAULT_BYTES = 1 << 20
+REFUSED, NO_TLS = "refused", "no TLS"
+_NAME = re.compile(r"^[^?]+/([^?/]*)(?:\?.*)?$")
+_LWP = {
+    REFUSED: "Connection refused",
+    NO_TLS: "SSL connect attempt failed error:0A00010B:SSL routines::wrong version number",
+}
+_WGET = {
+    REFUSED: "Connecting to {}... failed: Connection refused.",
+    NO_TLS: "Unable to establish SSL connection.",
+}
 _TYPES = {
     ".iso": "application/x-iso9660-image",
     ".img": "application/octet-stream",
@@ -36,20 +47,17 @@ class WebFile:
     virtual_size: int
 
     @property
-    def name(self) -> str:
-        return unquote(urlsplit(self.url).path.rpartition("/")[2])
-
-    @property
     def mimetype(self) -> str:
-        ending = "." + self.name.rpartition(".")[2]
-        return _TYPES.get(ending) or mimetypes.guess_type(self.name)[0] or _TYPES[".img"]
+        name = unquote(urlsplit(self.url).path.rpartition("/")[2])
+        ending = "." + name.rpartition(".")[2]
+        return _TYPES.get(ending) or mimetypes.guess_type(name)[0] or _TYPES[".img"]
 
 
 @dataclass(frozen=True, slots=True)
 class WebFailure:
     """A server that does not serve the file."""
 
-    status: int  # 0: the connection is refused
+    status: int  # 0: there is no connection
     phrase: str
     address: str
 
@@ -58,28 +66,39 @@ class WebFailure:
         """The status line of Perl's LWP."""
         if self.status:
             return f"{self.status} {self.phrase}"
-        return f"500 Can't connect to {self.address} (Connection refused)"
+        return f"500 Can't connect to {self.address} ({_LWP[self.phrase]})"
 
     @property
     def as_download(self) -> str:
         """The last line of wget."""
         if self.status:
             return "download failed: exit code 8"
-        return f"download failed: Connecting to {self.address}... failed: Connection refused."
+        return f"download failed: {_WGET[self.phrase].format(self.address)}"
+
+
+def shown_name(url: str) -> str:
+    """The file name that PVE reads from a URL, as it stands there."""
+    match = _NAME.search(url)
+    return match[1] if match is not None else ""
 
 
 def fetch(region: SimRegion, url: str) -> WebFile | WebFailure:
-    """GET a URL from a node of the region."""
-    row, parts = region.files.get(url), urlsplit(url)
+    """GET a URL from a node of the region; a file server ignores the query."""
+    parts = urlsplit(url)
+    plain = f"{parts.scheme}://{parts.netloc}{unquote(parts.path)}"
+    row = region.files.get(url) or region.files.get(plain)
     address = f"{parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
+    servers = {urlsplit(other)[:2] for other in region.files}
     if row is not None and row.get("status", 200) != 200:
         return WebFailure(int(row["status"]), str(row.get("phrase", "Not Found")), address)
     if row is not None:
         return _content(url, row)
-    if any(urlsplit(other).netloc == parts.netloc for other in region.files):
+    if parts[:2] in servers:
         return WebFailure(404, "File not found", address)
+    if parts.scheme == "https" and ("http", parts.netloc) in servers:
+        return WebFailure(0, NO_TLS, address)
     if (parts.hostname or "").startswith("127.") or parts.hostname in ("::1", "localhost"):
-        return WebFailure(0, "", address)
+        return WebFailure(0, REFUSED, address)
     return WebFile(url, qcow2_bytes(DEFAULT_BYTES), DEFAULT_BYTES, DEFAULT_BYTES)
 
 
