@@ -64,7 +64,8 @@ def _compare(name: str, path: str, key: str, expected: str | None, given: str | 
         raise die(f"'{key}' does not match for '{name}' ({expected} != {given})")
 
 
-def _check_usb(region: SimRegion, host: SimHost, name: str, values: Values, mdev: int = 0) -> None:
+def check_usb(region: SimRegion, host: SimHost, name: str, values: Values, mdev: int = 0) -> None:
+    """Compare a USB mapping with the devices of a node."""
     wanted, path = values.get("id", ""), values.get("path")
     ids = [
         f"{row['vendid']}:{row['prodid']}"
@@ -91,7 +92,7 @@ def _check_dir(region: SimRegion, host: SimHost, name: str, values: Values, mdev
 PCI = MappingKind(
     "pci", SectionType.of("map", "description mdev live-migration-capable"), check_pci
 )
-_USB = MappingKind("usb", SectionType.of("map", "description"), _check_usb)
+_USB = MappingKind("usb", SectionType.of("map", "description"), check_usb)
 _DIR = MappingKind("dir", SectionType.of("map", "description"), _check_dir, "directory")
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from moxwell.lab.proxmox.access.privileges import builtin_roles
+from moxwell.lab.proxmox.access.realms import BUILTIN
 from moxwell.lab.proxmox.state import (
     RegionPace,
     Row,
@@ -27,10 +28,6 @@ from moxwell.lab.proxmox.world_guests import read_guest
 from moxwell.lab.proxmox.world_storage import read_storage
 from moxwell.lab.proxmox.yaml_tree import YamlTree
 
-REALMS: dict[str, Row] = {
-    "pam": {"type": "pam", "comment": "Linux PAM standard authentication"},
-    "pve": {"type": "pve", "comment": "Proxmox VE authentication server"},
-}
 REPOIDS = {8: "2606ac850d46da29", 9: "14a22df35955d97d"}
 
 
@@ -224,7 +221,7 @@ def _bridge_row(address: str, ports: str, priority: int) -> Row:
 
 
 def _access(tree: YamlTree | None, major: int) -> SimAccess:
-    access = SimAccess(realms={name: dict(row) for name, row in REALMS.items()})
+    access = SimAccess(realms={name: dict(row) for name, row in BUILTIN.items()})
     access.users["root@pam"] = SimUser("root@pam")
     if tree is None:
         return access

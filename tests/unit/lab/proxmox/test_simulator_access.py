@@ -7,6 +7,7 @@ import pytest
 from moxwell.lab.proxmox.access.permissions import CallerPermissions
 from moxwell.lab.proxmox.state import SimAcl, SimGroup, SimPool
 from support.simulator_cluster import SimulatedCluster, run_scenario
+from support.simulator_session import SimulatorSession, run_session
 
 JOE = {"authorization": "PVEAPIToken=joe@pve!full=s"}
 HALF = {"authorization": "PVEAPIToken=joe@pve!half=s"}
@@ -139,6 +140,50 @@ def test_lists_are_filtered() -> None:
         nodes = await sim.request("GET", "/nodes", headers=HALF)
         assert {row["node"] for row in nodes} == {"n1", "n2", "n3"}
         assert all("maxmem" not in row for row in nodes)
+
+    run_scenario(scenario)
+
+
+PASSWORDS = [
+    ("pve", "ann@pve", ""),
+    ("no account of the host", "ann@pam",
+     "change password failed: usermod: user 'ann' does not exist"),
+    ("another realm", "ann@sso", "can't set password on auth type 'openid'"),
+    ("no realm", "ann@nosuch", "auth domain 'nosuch' does not exist"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", PASSWORDS, ids=[case[0] for case in PASSWORDS])
+def test_the_realm_decides_whether_a_password_is_set(case: tuple[str, str, str]) -> None:
+    _, user, refusal = case
+
+    async def body(sim: SimulatorSession) -> None:
+        sso = {"type": "openid", "issuer-url": "https://sso", "client-id": "pve"}
+        await sim.post("/access/domains", realm="sso", **sso)
+        made = await sim.post("/access/users", userid=user, password="12345678")
+        assert made.message == (f"create user failed: {refusal}" if refusal else "")
+        await sim.post("/access/users", userid=user)
+        changed = await sim.put("/access/password", userid=user, password="12345678")
+        assert (changed.status, changed.message) == (500 if refusal else 200, refusal)
+
+    run_session(body)
+
+
+def test_builtin_realms_and_root_come_back() -> None:
+    async def scenario(sim: SimulatedCluster) -> None:
+        await sim.request("PUT", "/access/domains/pam", comment="hosts", default="1")
+        await sim.request("PUT", "/access/domains/pve", default="1")
+        pam = await sim.request("GET", "/access/domains/pam")
+        assert (pam["comment"], pam["plugin"], "default" in pam) == (
+            "hosts",
+            "PVE::Auth::PAM",
+            False,
+        )
+        await sim.request("DELETE", "/access/domains/pam")
+        await sim.request("DELETE", "/access/users/root@pam")
+        rows = {row["realm"]: row for row in await sim.request("GET", "/access/domains")}
+        assert rows["pam"]["comment"] == "Linux PAM standard authentication"
+        assert rows["pve"]["default"] == 1
 
     run_scenario(scenario)
 

@@ -167,3 +167,25 @@ def test_what_servers_say_about_a_url(url: str, name: str) -> None:
         assert failure.as_response == "404 File not found"
 
     run_session(body)
+
+
+@pytest.mark.parametrize(
+    "source, status",
+    [
+        pytest.param("shared:101/vm-101-disk-0.raw", "OK", id="a disk of a VM on this node"),
+        pytest.param("shared:101/vm-101-cloudinit.qcow2", "cannot import from cloudinit disk",
+                     id="a cloud-init drive"),
+        pytest.param("shared:102/vm-102-disk-0.raw", "owner VM 102 not on local node",
+                     id="a disk of a VM elsewhere"),
+    ],
+)  # fmt: skip
+def test_which_disks_can_be_imported(source: str, status: str) -> None:
+    async def body(sim: SimulatorSession) -> None:
+        await sim.vm(101, scsi0="shared:1", ide2="shared:cloudinit")
+        await sim.run_task("POST", "/nodes/n2/qemu", vmid="102", scsi0="shared:1")
+        new = f"shared:0,import-from={source}"
+        ended = await sim.run_task("POST", "/nodes/n1/qemu", vmid="100", scsi0=new)
+        refusal = f"unable to create VM 100 - cannot import from '{source}' - {status}"
+        assert ended.status == ("OK" if status == "OK" else refusal)
+
+    run_session(body, "9.2.11")

@@ -10,11 +10,12 @@ from typing import Any
 
 from moxwell.lab.proxmox.access import auth, permissions
 from moxwell.lab.proxmox.access.privileges import all_privileges
+from moxwell.lab.proxmox.access.realms import check_password_change
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.errors import PveException, forbidden, param_error
 from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute
-from moxwell.lab.proxmox.route_permissions import anyone, perm, realm_allocate, user_group
+from moxwell.lab.proxmox.route_permissions import anyone, realm_allocate, user_group
 
 _AREAS = {
     "vms": r"VM\.|Permissions\.Modify",
@@ -81,6 +82,7 @@ def change_password(call: PveCall) -> None:
             raise PveException(401, "authentication failure")
         if userid != call.user and userid.endswith("@pam"):
             raise forbidden()
+    check_password_change(call, userid)
     user.password = call.params["password"]
 
 
@@ -108,14 +110,6 @@ def own_permissions(call: PveCall) -> dict[str, Any]:
 
 def realms(call: PveCall) -> list[dict[str, Any]]:
     return [{"realm": name, **row} for name, row in call.region.access.realms.items()]
-
-
-def one_realm(call: PveCall) -> dict[str, Any]:
-    realm = call.params["realm"]
-    row = call.region.access.realms.get(realm)
-    if row is None:
-        raise PveException(500, f"domain '{realm}' does not exist")
-    return dict(row)
 
 
 def empty_ticket(call: PveCall) -> None:
@@ -146,10 +140,4 @@ ROUTES = (
         permission=anyone,
     ),
     ApiRoute("GET", "/access/domains", realms, public=True),
-    ApiRoute(
-        "GET",
-        "/access/domains/{realm}",
-        one_realm,
-        permission=perm("/access/realm", "Realm.Allocate", "Sys.Audit", any_of=True),
-    ),
 )

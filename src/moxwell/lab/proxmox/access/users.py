@@ -8,6 +8,7 @@ strings and defaults as numbers; the simulator does the same.
 from dataclasses import replace
 from typing import Any
 
+from moxwell.lab.proxmox.access.realms import check_password_change
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.errors import die, failing_as, param_error
 from moxwell.lab.proxmox.qemu.identity import new_uuid
@@ -23,6 +24,7 @@ from moxwell.lab.proxmox.route_permissions import (
 )
 from moxwell.lab.proxmox.state import SimToken, SimUser
 
+ROOT = "root@pam"
 _TEXTS = ("firstname", "lastname", "email", "comment", "keys")
 
 
@@ -75,6 +77,9 @@ def create_user(call: PveCall) -> None:
     userid, access = call.params["userid"], call.region.access
     if userid in access.users:
         raise die(f"create user failed: user '{userid}' already exists")
+    if "password" in call.params:
+        with failing_as("create user failed"):
+            check_password_change(call, userid)
     groups = formats.split_list(call.get("groups", ""))
     for group in groups:
         if group not in access.groups:
@@ -126,7 +131,9 @@ def update_user(call: PveCall) -> None:
 
 def delete_user(call: PveCall) -> None:
     userid, access = call.params["userid"], call.region.access
-    access.users.pop(userid, None)
+    gone = access.users.pop(userid, None)
+    if gone is not None and userid == ROOT:
+        access.users[ROOT] = SimUser(ROOT, gone.password)  # PVE adds it to what it reads
     for group in access.groups.values():
         group.users = [u for u in group.users if u != userid]
     access.acl = [

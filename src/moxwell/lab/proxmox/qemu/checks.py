@@ -9,8 +9,8 @@ import re
 
 from moxwell.lab.proxmox.config_schema import devices, formats, vm
 from moxwell.lab.proxmox.errors import die
+from moxwell.lab.proxmox.qemu import command_line, machine, open_volumes, pci
 from moxwell.lab.proxmox.qemu import conf as files
-from moxwell.lab.proxmox.qemu import machine, open_volumes, pci
 from moxwell.lab.proxmox.qemu.hotplug import has_bridge
 from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.state import Conf, SimGuest, SimHost
@@ -26,18 +26,24 @@ def check_start(call: PveCall, guest: SimGuest, ctx: WorkerContext) -> None:
     conf, host = guest.conf, call.host
     if call.major >= 9:
         _check_volumes(call, conf)
+    command_line.check_machine_version(call, conf)
     if not host.kvm and conf.get("kvm", 1):
         raise die(
             "KVM virtualisation configured, but not available. Either disable in VM configuration"
             " or enable in BIOS."
         )
+    command_line.check_firmware(conf, call.major)
+    command_line.check_usb_ports(conf)
+    chosen = pci.choose(call, guest, pci.parse(call, conf))
+    command_line.check_usb_devices(call, conf)
     _check_ports(conf)
     _check_cpus(conf, host)
+    command_line.check_display(conf)
+    command_line.check_confidential(conf)
     _check_memory(conf, host)
-    if call.major >= 9:
-        _check_bridges(call, conf)
+    command_line.check_nets(call, conf)
     machine.check_machine(str(conf.get("machine", "")), call.major)
-    pci.reserve(call, guest)
+    pci.reserve(call, guest, chosen)
     if call.major < 9:
         _check_volumes(call, conf)
     _check_hugepages(conf, host)
@@ -185,12 +191,6 @@ def _check_hugepages(conf: Conf, host: SimHost) -> None:
     size = page_size(conf, host, memory)
     if memory // size > host.hugepages.get(str(size), 0):
         raise die(f"start failed: hugepage allocation failed{_PERL}")
-
-
-def _check_bridges(call: PveCall, conf: Conf) -> None:
-    for _, net in files.nets(conf):
-        if net.get("bridge") and not has_bridge(call, net["bridge"]):
-            raise die(f"bridge '{net['bridge']}' does not exist")
 
 
 def _check_volumes(call: PveCall, conf: Conf) -> None:

@@ -5,6 +5,7 @@ Allocates the volumes of drives: new disks, imports, cloud-init drives, existing
 frees the allocated volumes if a later drive fails.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -241,6 +242,7 @@ class DriveBuilder:
                 raise die(f"cannot import from '{source}' - could not get size of {source}")
             if volume is None:
                 raise die(f"failed to stat '{self._store.path(source)}'")
+            self._check_source(source)
             return volume, None
         known = _volume_at(self._call, source)
         if known is not None:
@@ -253,6 +255,18 @@ class DriveBuilder:
         return SimVolume(
             source, form, "import", size, int(row.get("size") or 0), content_id=source
         ), source
+
+    def _check_source(self, source: str) -> None:
+        """A disk of a VM is imported on the node of its VM, a cloud-init drive not at all."""
+        parsed = self._store.parse(source)
+        if parsed.kind != "images":
+            return
+        failure = f"cannot import from '{source}' - "
+        if re.search(r"[/:]vm-\d+-cloudinit(\.|$)", source):
+            raise die(f"{failure}cannot import from cloudinit disk")
+        owner = self._call.region.guests.get(parsed.vmid or 0)
+        if owner is not None and owner.node != self._call.node:
+            raise die(f"{failure}owner VM {parsed.vmid} not on local node")
 
     def _host_file(self, drive: Drive) -> Drive:
         """A file or device of the host."""
