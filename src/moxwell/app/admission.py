@@ -8,7 +8,7 @@ converted to the hub version first. What depends on regions and quotas is checke
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from moxwell.api import conversion, registry
 from moxwell.api.cozystack import Kubernetes, Tenant
@@ -21,12 +21,13 @@ from moxwell.api.unknown_fields import new_unknown_fields
 from moxwell.clock import Clock
 from moxwell.controllers.infra.known_regions import KnownRegions
 from moxwell.controllers.infra.validation import infrastructure_errors
-from moxwell.controllers.tenancy.cluster.defaults import Defaults
-from moxwell.controllers.tenancy.cluster.quotas import ClusterName
-from moxwell.controllers.tenancy.cluster.validator import ClusterValidator, QuotaCaches
-from moxwell.controllers.tenancy.tenant.validation import tenant_errors
 from moxwell.errors import Denied, Unsupported
 from moxwell.runtime.manager import Runtime
+
+if TYPE_CHECKING:  # an operator without tenants does not load their rules
+    from moxwell.controllers.tenancy.cluster.defaults import Defaults
+    from moxwell.controllers.tenancy.cluster.quotas import ClusterName
+    from moxwell.controllers.tenancy.cluster.validator import ClusterValidator
 
 Json = dict[str, Any]
 CLAIM_VERB = "claim"  # of proxmoxmachines, checked for the whole cluster
@@ -43,7 +44,7 @@ class Validators:
     """The validators that need the regions and the quotas."""
 
     regions: KnownRegions
-    clusters: ClusterValidator | None = None
+    clusters: "ClusterValidator | None" = None
 
     @classmethod
     def make(
@@ -51,13 +52,15 @@ class Validators:
         runtime: Runtime,
         known: KnownRegions,
         clock: Clock,
-        defaults: Callable[[], Defaults] | None = None,
-        volumes: Callable[[], Mapping[ClusterName, int]] = dict,
+        defaults: "Callable[[], Defaults] | None" = None,
+        volumes: "Callable[[], Mapping[ClusterName, int]]" = dict,
     ) -> "Validators":
         """For the caches of a runtime, and for tenants if ``defaults`` are given."""
         runtime.manager.add_loop("infra.known", known.run)
         if defaults is None:
             return cls(known)
+        from moxwell.controllers.tenancy.cluster.validator import ClusterValidator, QuotaCaches
+
         caches = QuotaCaches.of(runtime.manager.caches)
         return cls(known, ClusterValidator(known.now, defaults, caches, clock, volumes))
 
@@ -139,6 +142,8 @@ def _errors(obj: Object, old: Object | None, validators: Validators) -> tuple[Fi
             before = old if isinstance(old, Kubernetes) else None
             return clusters.errors(obj, before) if clusters else ()
         case Tenant():
+            from moxwell.controllers.tenancy.tenant.validation import tenant_errors
+
             return tenant_errors(obj, old if isinstance(old, Tenant) else None, known)
     if validators.regions.others_exist():
         known = replace(known, complete=False)

@@ -8,7 +8,7 @@ and ``*`` enables all of the cloud's. ``route`` is accepted and runs nothing: Pr
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from moxwell.controllers.cloud.setup import LOOPS
+from moxwell.controllers.cloud.loops import LOOPS
 from moxwell.errors import Invalid
 
 GROUPS = ("infra", "tenancy", "karpenter")

@@ -24,8 +24,8 @@ from moxwell.app import autoscaler_files, controller_selection
 from moxwell.app.autoscaler_files import AutoscalerFiles
 from moxwell.clock import Clock
 from moxwell.controllers.cloud import features as cloud
+from moxwell.controllers.cloud.loops import CloudIntervals
 from moxwell.controllers.cloud.metrics import RequestMetrics
-from moxwell.controllers.cloud.setup import CloudIntervals, add_cloud
 from moxwell.controllers.infra.known_regions import KnownRegions
 from moxwell.controllers.infra.policy import InfraPolicy
 from moxwell.controllers.infra.region_registry import RegionRegistry
@@ -253,6 +253,8 @@ def compose(
     if scaled is not None:
         made.add_autoscaler(scaled)
     if chosen.loops:
+        from moxwell.controllers.cloud.setup import add_cloud
+
         features = cloud.parse(_text(options))
         add_cloud(
             runtime, clock, regions, features, loops=chosen.loops, intervals=options.intervals

@@ -2,15 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from moxwell.api.infra import convert as infra
 from moxwell.app import admission
 from moxwell.clock import Clock
 from moxwell.controllers.infra.known_regions import KnownRegions
-from moxwell.controllers.tenancy.cluster.defaults import Defaults
 from moxwell.runtime.manager import Runtime
 from moxwell.runtime.webhook_ca import WebhookCA, WebhookTargets
 from moxwell.runtime.webhooks import Admission, Allow, Deny, Webhooks
+
+if TYPE_CHECKING:
+    from moxwell.controllers.tenancy.cluster.defaults import Defaults
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,7 @@ def serve(
     runtime: Runtime,
     clock: Clock,
     known: KnownRegions,
-    defaults: Callable[[], Defaults] | None,
+    defaults: "Callable[[], Defaults] | None",
     targets: Targets,
 ) -> None:
     """Serve the webhooks; tenants are validated if ``defaults`` are given."""

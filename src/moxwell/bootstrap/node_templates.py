@@ -16,7 +16,6 @@ import yaml
 
 from moxwell.api.meta import Value
 from moxwell.bootstrap.go_templates.errors import TemplateFailed
-from moxwell.bootstrap.go_templates.render import render
 from moxwell.bootstrap.go_templates.values import SizedInt, StringMap, Strings
 from moxwell.bootstrap.netplan import as_network_config
 from moxwell.bootstrap.network import GuestNetwork, HostBridge, Nic
@@ -114,6 +113,8 @@ def render_files(
 
 
 def _rendered(name: str, text: str, root: Any) -> bytes:
+    from moxwell.bootstrap.go_templates.render import render  # machines of other classes need none
+
     try:
         return render(text, root).encode()
     except TemplateFailed as error:

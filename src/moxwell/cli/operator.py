@@ -240,7 +240,7 @@ def _options(flags: OperatorFlags) -> "OperatorOptions":
     from moxwell.app import controller_selection
     from moxwell.app.autoscaler_files import AutoscalerFiles
     from moxwell.app.operator import OperatorOptions
-    from moxwell.controllers.cloud.setup import CloudIntervals
+    from moxwell.controllers.cloud.loops import CloudIntervals
 
     names = _split(flags.controllers or ("cloud" if flags.provider else "infra,tenancy"))
     only_cloud = controller_selection.choose(names).only_cloud

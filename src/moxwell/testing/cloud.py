@@ -15,8 +15,9 @@ from moxwell.api.core.nodes import Node
 from moxwell.api.kinds import Resource
 from moxwell.api.requests import Request, Response
 from moxwell.controllers.cloud import features as settings
+from moxwell.controllers.cloud.loops import LOOPS
 from moxwell.controllers.cloud.node import plan
-from moxwell.controllers.cloud.setup import LOOPS, add_cloud
+from moxwell.controllers.cloud.setup import add_cloud
 from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.kube.client import Kube
 from moxwell.pve.config import RegionConfig, TokenAuth

@@ -14,7 +14,7 @@ from moxwell.app.autoscaler_files import AutoscalerFiles
 from moxwell.app.operator import OperatorOptions
 from moxwell.cli import service_process
 from moxwell.clock import SystemClock
-from moxwell.controllers.cloud.setup import CloudIntervals
+from moxwell.controllers.cloud.loops import CloudIntervals
 from moxwell.csi.main import ControllerOptions, NodeOptions
 from moxwell.csi.registration import KubeletRegistration
 from moxwell.lab.proxmox import certs

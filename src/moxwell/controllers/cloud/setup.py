@@ -8,6 +8,7 @@ from moxwell.clock import Clock
 from moxwell.controllers.cloud.features import Features, LoadBalancerFeatures
 from moxwell.controllers.cloud.guest_lookup import GuestLookup
 from moxwell.controllers.cloud.lifecycle import controller as lifecycles
+from moxwell.controllers.cloud.loops import LOOPS, CloudIntervals
 from moxwell.controllers.cloud.metrics import CloudMetrics
 from moxwell.controllers.cloud.node import controller as nodes
 from moxwell.controllers.cloud.node.see import CloudNodeObserver
@@ -19,17 +20,6 @@ from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
 from moxwell.runtime.manager import Runtime
 from moxwell.runtime.reconciler import Controller
-
-LOOPS = (nodes.NAME, lifecycles.NAME, services.NAME)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CloudIntervals:
-    """Intervals and concurrency, with the upstream flags that set them."""
-
-    refresh_seconds: float = nodes.REFRESH_SECONDS  # --node-status-update-frequency
-    monitor_seconds: float = lifecycles.MONITOR_SECONDS  # --node-monitor-period
-    concurrency: int | None = None  # --concurrent-node-syncs
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from moxwell.controllers.cloud import identity
 from moxwell.controllers.cloud.features import Features
 from moxwell.controllers.cloud.guest_lookup import GuestGone, GuestUnknown, NotAGuest
 from moxwell.controllers.cloud.identity import GuestIdentity
+from moxwell.controllers.cloud.loops import REFRESH_SECONDS
 from moxwell.controllers.cloud.node import plan
 from moxwell.controllers.cloud.node.controller import (
-    REFRESH_SECONDS,
     RETRY_SECONDS,
     CloudNodeReconciler,
 )

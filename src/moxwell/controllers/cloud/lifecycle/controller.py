@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from moxwell.api.core.nodes import Node
+from moxwell.controllers.cloud import loops
 from moxwell.controllers.cloud.guest_lookup import GuestGone, GuestLookup
 from moxwell.controllers.cloud.lifecycle.plan import (
     LifecycleMove,
@@ -18,8 +19,7 @@ from moxwell.runtime.move import Wait
 from moxwell.runtime.reconciler import Note, Reconciler
 from moxwell.runtime.writes import Writes
 
-NAME = "cloud.lifecycle"
-MONITOR_SECONDS = 5.0
+NAME = loops.LIFECYCLE
 UNKNOWN_SECONDS = 30.0  # until the next lookup of an unknown guest; inventory changes come earlier
 
 
@@ -29,7 +29,7 @@ class NodeLifecycleReconciler(Reconciler[Node, ObservedNodeGuest, LifecycleMove,
     kind = Node
 
     def __init__(
-        self, kube: Kube, lookup: GuestLookup, *, monitor_seconds: float = MONITOR_SECONDS
+        self, kube: Kube, lookup: GuestLookup, *, monitor_seconds: float = loops.MONITOR_SECONDS
     ) -> None:
         self._kube, self._lookup, self._monitor = kube, lookup, monitor_seconds
 

@@ -7,6 +7,7 @@ import msgspec
 
 from moxwell.api.core.nodes import Node, NodeAddress
 from moxwell.clock import Clock
+from moxwell.controllers.cloud import loops
 from moxwell.controllers.cloud.features import Features
 from moxwell.controllers.cloud.guest_lookup import guest_of
 from moxwell.controllers.cloud.metrics import CloudMetrics
@@ -30,8 +31,7 @@ from moxwell.runtime.key import Key
 from moxwell.runtime.move import Done, Wait
 from moxwell.runtime.reconciler import Note, Reconciler
 
-NAME = "cloud.node"
-REFRESH_SECONDS = 300.0
+NAME = loops.NODE
 RETRY_SECONDS = 10.0
 PINNED_SECONDS = 60.0
 Json = dict[str, Any]
@@ -65,7 +65,7 @@ class CloudNodeReconciler(Reconciler[Node, ObservedCloudNode, CloudNodeMove, Jso
         *,
         clock: Clock,
         metrics: CloudMetrics,
-        refresh_seconds: float = REFRESH_SECONDS,
+        refresh_seconds: float = loops.REFRESH_SECONDS,
     ) -> None:
         self._kube, self._observer, self._features = kube, observer, features
         self._nodes, self._clock, self._metrics = nodes, clock, metrics

@@ -8,6 +8,7 @@ others have left.
 from collections.abc import Sequence
 from typing import Any
 
+from moxwell.controllers.cloud import loops
 from moxwell.controllers.cloud.features import LoadBalancerFeatures
 from moxwell.controllers.cloud.service import allocation
 from moxwell.controllers.cloud.service.plan import (
@@ -29,7 +30,7 @@ from moxwell.runtime import finalizer
 from moxwell.runtime.move import Done, Wait
 from moxwell.runtime.reconciler import Note, Reconciler
 
-NAME = "cloud.service"
+NAME = loops.SERVICE
 FINALIZER = "service.kubernetes.io/load-balancer-cleanup"
 Json = dict[str, Any]
 
