@@ -18,14 +18,14 @@ from moxwell.testing.reconcile import EffectCounter
 
 MACHINES = 12
 LIMITS = {  # per machine, from the request for it until it is ready
-    "PATCH proxmoxmachines/status": 17,
+    "PATCH proxmoxmachines/status": 8,
     "PATCH machines/status": 6,
     "PATCH proxmoxmachines": 4,
     "PATCH machines": 4,
     "passes of infra.machine": 28,
     "passes of embedded.machine": 11,
     "reads": 32,
-    "writes": 44,
+    "writes": 35,
 }
 
 

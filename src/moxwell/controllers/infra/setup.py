@@ -180,6 +180,8 @@ def _machine_controller(machine: machines.MachineReconciler) -> Controller:
         needs=machines.needs,
         owns=LEGACY_CONDITIONS,
         pausable=True,
+        defers_status=machines.is_being_created,
+        urgent_status=machines.URGENT_STATUS,
     )
 
 

@@ -13,6 +13,7 @@ from moxwell.api.capi.core import Machine
 from moxwell.api.capi.shared import CLUSTER_NAME, MANAGED_BY
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.infra.warm_guests import is_warm
 from moxwell.api.ipam import IPAddress, IPAddressClaim, IPAddressClaimSpec, IPPoolReference
 from moxwell.api.meta import ObjectMeta
 from moxwell.controllers.infra.iso_cache import IsoCache, IsoChange
@@ -60,6 +61,7 @@ FINALIZER = "proxmoxmachine.infrastructure.cluster.x-k8s.io"
 BY_MARK, BY_CLUSTER = "infra.mark", "infra.cluster"
 AT_ONCE, POLL_SECONDS, SAFETY_SECONDS = 0.1, 3.0, 60.0
 TASKS = (UploadIso, DeleteVolume, ResizeDisk, Start)  # their end causes the next pass
+URGENT_STATUS = ("initialization",)  # the Machine waits for it
 EVENTS = frozenset({"Clone", "Start", "Destroy", "Shutdown", "RemoveStaleClone", "RemoveDisk"})
 
 
@@ -298,6 +300,18 @@ def shard(obj: ProxmoxMachine) -> str:
 def needs(obj: ProxmoxMachine) -> bool:
     """Whether the object is ours to reconcile; externally managed ones are not."""
     return MANAGED_BY not in obj.metadata.annotations and MANAGED_BY not in obj.metadata.labels
+
+
+def is_being_created(obj: ProxmoxMachine) -> bool:
+    """
+    Whether the steps follow each other until the node can join; each has a status of its own.
+
+    Later passes describe what they changed once, so that their status must not be left out. The
+    launch of node claims reads from the status whether a warm guest is free.
+    """
+    if obj.deleting or obj.status.initialization.provisioned or is_warm(obj):
+        return False
+    return all(c.reason != ProxmoxMachineReason.WARM for c in obj.status.conditions)
 
 
 def _guest_index(obj: ProxmoxMachine) -> Iterable[str]:
