@@ -16,7 +16,7 @@ from moxwell.app.launch_options import LaunchOptions
 from moxwell.app.standalone import Instance
 from moxwell.app.state_dir import StateDir
 from moxwell.clock import SystemClock
-from moxwell.embedded.controlplanes.processes import limits
+from moxwell.embedded.controlplanes.processes import heap, limits
 from moxwell.runtime import log as logging
 
 log = structlog.get_logger(__name__)
@@ -43,6 +43,7 @@ async def run(options: LaunchOptions, environ: Mapping[str, str], *, supervisor:
         stack.callback(state.withdraw)
         instance = await Instance.start(stack, state, SystemClock(), options)
         state.publish(instance.info(supervisor or os.getpid()))
+        heap.settle()
         log.info("daemon started", name=options.name, mode=instance.mode)
         await instance.run(stopping)
     log.info("daemon stopped", name=options.name)

@@ -22,7 +22,7 @@ from moxwell.app.state_dir import StateDir
 from moxwell.atomic_file import write_private
 from moxwell.clock import Clock, SystemClock
 from moxwell.embedded.controlplanes.control_planes import binaries_version, python_environ
-from moxwell.embedded.controlplanes.processes import limits
+from moxwell.embedded.controlplanes.processes import heap, limits
 from moxwell.embedded.controlplanes.supervision.probes import HttpProbe
 from moxwell.embedded.controlplanes.supervision.process import Processes
 from moxwell.embedded.controlplanes.supervision.supervisor import Program, Supervisor
@@ -129,6 +129,7 @@ async def serve(state: StateDir, config: LabConfig, clock: Clock, stopping: asyn
     await lab.save()  # the ports of the hosts
     found = LabRegions({r.region: list(r.urls) for r in regions}, regions[0].ca_pem)
     write_private(state.lab_regions, msgspec.json.encode(found))
+    heap.settle()
     running = asyncio.create_task(lab.run())
     stopped = asyncio.create_task(stopping.wait())
     try:

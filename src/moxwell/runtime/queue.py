@@ -308,9 +308,12 @@ class Queue:
 
     async def _wait(self) -> None:
         self._wake.clear()
-        seconds = self._timers[0][0] - self._clock.monotonic() if self._timers else None
+        timer = None
+        if self._timers:
+            seconds = self._timers[0][0] - self._clock.monotonic()
+            timer = asyncio.get_running_loop().call_later(max(seconds, 0), self._wake.set)
         try:
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()
-        except TimeoutError:
-            return
+            await self._wake.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()

@@ -1,9 +1,10 @@
 """
 Watch caches: the recent changes of each group resource and its watches.
 
-A watch resumes from a revision in the history, or gets 410 and lists again. A change is rendered
-once per representation and the bytes are shared by all watches. A watch whose client does not read
-is ended, and resumes from its last revision.
+A watch resumes from a revision in the history, or gets 410 and lists again. As in kube-apiserver
+the history holds the changes of the last 75 s, and of longer for a resource that changes rarely. A
+change is rendered once per representation and the bytes are shared by all watches. A watch whose
+client does not read is ended, and resumes from its last revision.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from moxwell.embedded.apiserver.object_cache import ObjectRecord, StoredChange, 
 
 Matches = Callable[[ObjectRecord], bool]
 HISTORY, BYTES = 4096, 32 * 1024 * 1024  # the limits of a watch cache's history
+FRESH_SECONDS, SHORTEST_HISTORY = 75.0, 100  # older changes beyond so many are dropped
 MAX_BUFFERED_BYTES = 16 * 1024 * 1024  # of one watch whose client does not read
 CHUNK = 64 * 1024
 BOOKMARK_SECONDS = 60.0
@@ -135,19 +137,34 @@ def _record_at(change: StoredChange, *, now: bool) -> ObjectRecord:
 class WatchCache:
     """The recent changes of one group resource and its watches."""
 
-    def __init__(self, floor: int) -> None:
+    def __init__(self, floor: int, clock: Clock) -> None:
         self.floor = floor  # changes up to here are dropped
         self.history: deque[StoredChange] = deque()
         self.streams: set[WatchBuffer] = set()
+        self._clock = clock
+        self._times: deque[float] = deque()  # when each change of the history was appended
         self._bytes = 0
 
     def append(self, change: StoredChange) -> None:
         self.history.append(change)
+        self._times.append(self._clock.monotonic())
         self._bytes += len(change.record.body)
-        while len(self.history) > HISTORY or (self._bytes > BYTES and len(self.history) > 1):
+        self.trim()
+
+    def trim(self) -> None:
+        """Drop the changes beyond the limits of the history."""
+        old = self._clock.monotonic() - FRESH_SECONDS
+        while self._is_too_long(old):
             gone = self.history.popleft()
+            self._times.popleft()
             self.floor = gone.record.revision
             self._bytes -= len(gone.record.body)
+
+    def _is_too_long(self, old: float) -> bool:
+        size = len(self.history)
+        if size > SHORTEST_HISTORY and self._times[0] < old:
+            return True
+        return size > HISTORY or (self._bytes > BYTES and size > 1)
 
     def publish(self, change: StoredChange) -> None:
         self.append(change)
@@ -183,7 +200,7 @@ class WatchCaches:
 
     def watch_cache(self, group_resource: str) -> WatchCache:
         if group_resource not in self._watch_caches:
-            self._watch_caches[group_resource] = WatchCache(self._floor)
+            self._watch_caches[group_resource] = WatchCache(self._floor, self._clock)
         return self._watch_caches[group_resource]
 
     def publish(self, change: StoredChange) -> None:
@@ -213,6 +230,7 @@ class WatchCaches:
                     return
                 if now >= marks:
                     marks = now + BOOKMARK_SECONDS
+                    self.watch_cache(group_resource).trim()
                     if bookmarks and not stream.buffer:
                         body = stream.representation.bookmark(self._revision(), initial_end=False)
                         yield line("BOOKMARK", body)

@@ -1,12 +1,15 @@
 """Lists and watches: order of events, resumption, bookmarks, pages."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moxwell.embedded.apiserver.server import EmbeddedApiServer
+from moxwell.embedded.apiserver.watches import FRESH_SECONDS, SHORTEST_HISTORY
 from moxwell.testing.api_calls import CM, ApiClient, configmap
 from moxwell.testing.loop import LoopClock, run_virtual
 
@@ -39,6 +42,46 @@ def test_a_watch_older_than_the_history_gets_410(play: Play) -> None:
     async def story(api: ApiClient) -> None:
         events = await api.watch(CM, resourceVersion=1)
         event = await anext(events)
+        assert (event["type"], event["object"]["code"]) == ("ERROR", 410)
+
+    play(story)
+
+
+async def _change(api: ApiClient, times: int) -> str:
+    """Create a ConfigMap and change it; returns the revision before the first change."""
+    start = (await api.post(CM, configmap("a"))).object["metadata"]["resourceVersion"]
+    for number in range(times):
+        await api.patch(f"{CM}/a", {"data": {"k": str(number)}})
+    return str(start)
+
+
+@pytest.mark.parametrize(
+    "changes, seconds, resumes",
+    [
+        pytest.param(150, FRESH_SECONDS - 1, True, id="fresh"),
+        pytest.param(150, FRESH_SECONDS + 1, False, id="old"),
+        pytest.param(SHORTEST_HISTORY - 2, 10 * FRESH_SECONDS, True, id="old, but few"),
+    ],
+)
+def test_old_changes_are_dropped_beyond_a_number(
+    play: Play, changes: int, seconds: float, resumes: bool
+) -> None:
+    async def story(api: ApiClient) -> None:
+        start = await _change(api, changes)
+        await asyncio.sleep(seconds)
+        await api.patch(f"{CM}/a", {"data": {"k": "last"}})
+        event = await anext(await api.watch(CM, resourceVersion=start))
+        assert event["type"] == ("MODIFIED" if resumes else "ERROR")
+
+    play(story)
+
+
+def test_old_changes_are_dropped_without_a_further_change(play: Play) -> None:
+    async def story(api: ApiClient) -> None:
+        start = await _change(api, 150)
+        async for _ in await api.watch(CM, timeoutSeconds=300):
+            pass
+        event = await anext(await api.watch(CM, resourceVersion=start))
         assert (event["type"], event["object"]["code"]) == ("ERROR", 410)
 
     play(story)

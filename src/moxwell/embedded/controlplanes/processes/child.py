@@ -19,7 +19,7 @@ from moxwell.clock import Clock, SystemClock
 from moxwell.embedded.clusterapi.tenantcontrolplane.plan import HostedControlPlaneSpec
 from moxwell.embedded.controllermanager.storage.setup import add_binding
 from moxwell.embedded.controlplanes import simulated_addons
-from moxwell.embedded.controlplanes.processes import limits
+from moxwell.embedded.controlplanes.processes import heap, limits
 from moxwell.embedded.controlplanes.processes.limits import ProcessLimits
 from moxwell.embedded.controlplanes.tenant_api import TenantApi
 from moxwell.embedded.ports import https_url
@@ -63,6 +63,7 @@ async def serve(folder: Path, config: ChildConfig, clock: Clock, stopping: async
         kubelets=Path(config.kubelets) if config.kubelets else None,
     )
     log.info("control plane started", tenant=str(config.spec.key), port=config.port)
+    heap.settle()
     controllers = asyncio.create_task(_run_controllers(api, config, clock))
     stopped = asyncio.create_task(stopping.wait())
     try:
