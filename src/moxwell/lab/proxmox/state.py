@@ -3,10 +3,12 @@ The saved state of one simulated region, as dataclasses.
 
 Timers, locks and connections are in :mod:`moxwell.lab.proxmox.tasks` and are lost on a restart, as
 are the workers of a real host. Handlers change these objects in place. ``msgspec`` encodes them
-(see :mod:`moxwell.lab.proxmox.state_file`), so every field has a plain type.
+(see :mod:`moxwell.lab.proxmox.state_file`), so every field has a plain type or is ``FileData``.
 """
 
+import hashlib
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 Value = str | int | float
@@ -72,6 +74,14 @@ class SimHost:
     port: int = 0
 
 
+class FileData(bytes):
+    """The content of an uploaded or downloaded file, which is saved once."""
+
+    @cached_property
+    def digest(self) -> str:
+        return hashlib.sha256(self).hexdigest()
+
+
 @dataclass(slots=True)
 class SimVolume:
     """One image, ISO, template or backup on a storage."""
@@ -86,7 +96,7 @@ class SimVolume:
     ctime: int = 0
     notes: str | None = None
     protected: bool = False
-    data: bytes | None = None  # content of an upload; None: zeros
+    data: FileData | None = None  # content of an upload; None: zeros
     content_id: str = ""  # content id: copied by clones, new for an empty disk
     snapshots: list[str] = field(default_factory=list)
 

@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
-from moxwell.lab.proxmox.state import SimRegion, SimStorage, SimVolume
+from moxwell.lab.proxmox.state import FileData, SimRegion, SimStorage, SimVolume
 from moxwell.lab.proxmox.storage_types import MOUNTED, TYPES, default_content
 from moxwell.lab.proxmox.volumes.archives import GuestArchive
 from moxwell.lab.proxmox.yaml_tree import YamlTree
@@ -69,7 +69,7 @@ def _volume(tree: YamlTree, region: SimRegion, storage: SimStorage, now: float) 
     _set_archive(tree, volume)
     text = tree.find("text")
     if text is not None:
-        volume.data = str(text.value()).encode()
+        volume.data = FileData(str(text.value()).encode())
     node = tree.text("node", "")
     if node and node not in region.hosts:
         raise tree.get("node").error(f"node '{node}' does not exist")
@@ -90,7 +90,7 @@ def _set_archive(tree: YamlTree, volume: SimVolume) -> None:
     stamp = datetime.strptime(match[3], "%Y_%m_%d-%H_%M_%S").replace(tzinfo=UTC)
     volume.ctime = int(stamp.timestamp())
     conf = dict(config.value()) if config else {}
-    volume.data = GuestArchive(match[1], conf).encode()
+    volume.data = FileData(GuestArchive(match[1], conf).encode())
 
 
 def _format(name: str) -> str:

@@ -24,7 +24,9 @@ def machine(metadata: Json, spec: Json, status: Json) -> ProxmoxMachine:
     [
         pytest.param({}, {}, {}, True, id="new"),
         pytest.param({}, {}, {"conditions": CLONING}, True, id="cloning"),
-        pytest.param({}, {"providerID": "proxmox://r/1"}, {"conditions": CLONING}, True, id="boots"),
+        pytest.param(
+            {}, {"providerID": "proxmox://r/1"}, {"conditions": CLONING}, True, id="boots"
+        ),
         pytest.param({}, {}, {"initialization": {"provisioned": True}}, False, id="provisioned"),
         pytest.param({"deletionTimestamp": "2026-01-01T00:00:00Z"}, {}, {}, False, id="deleting"),
         pytest.param({"annotations": {WARM_GUEST_OF: "c"}}, {}, {}, False, id="warm"),

@@ -1,9 +1,14 @@
 """Loading a saved state: interrupted tasks are cleaned up, and old field names are read."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import msgspec
+import pytest
 
 from moxwell.lab.proxmox import state_file
 from moxwell.lab.proxmox.state import (
+    FileData,
     SimGuest,
     SimHaResource,
     SimRegion,
@@ -12,6 +17,7 @@ from moxwell.lab.proxmox.state import (
     SimVolume,
     StatdStatus,
 )
+from moxwell.lab.proxmox.yaml_tree import InvalidFile
 
 
 def region() -> SimRegion:
@@ -64,3 +70,41 @@ def test_a_state_with_current_field_names_is_not_converted() -> None:
     data = state_file.dump({"one": region()})
     assert state_file.upgrade(data) is data
     assert msgspec.json.decode(data)["one"]["name"] == "one"
+
+
+def test_the_content_of_a_file_is_written_once_and_removed_with_its_volumes(tmp_path: Path) -> None:
+    path, made = tmp_path / "state.json", region()
+    shelf = made.storages["s"].volumes[""]
+    for name in ("a.iso", "b.iso"):
+        shelf[name] = SimVolume(name, "iso", "iso", 3, data=FileData(b"abc"))
+    state_file.save_file({"one": made}, path)
+    (written,) = state_file.files_of(path).iterdir()
+    before = written.stat().st_mtime_ns
+    del shelf["a.iso"]
+    state_file.save_file({"one": made}, path)
+    assert b"YWJj" not in path.read_bytes()
+    assert written.stat().st_mtime_ns == before
+    assert state_file.load_file(path) == {"one": made}
+    del shelf["b.iso"]
+    state_file.save_file({"one": made}, path)
+    assert list(state_file.files_of(path).iterdir()) == []
+
+
+def test_a_state_with_the_contents_inside_is_read(tmp_path: Path) -> None:
+    path, made = tmp_path / "state.json", region()
+    made.storages["s"].volumes[""]["a.iso"] = SimVolume("a", "iso", "iso", 3, data=FileData(b"abc"))
+    path.write_bytes(state_file.dump({"one": made}))
+    assert state_file.load_file(path) == {"one": made}
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda file: file.write_bytes(b"x")])
+def test_a_file_that_is_not_the_saved_one_is_named(
+    tmp_path: Path, damage: Callable[[Path], object]
+) -> None:
+    path, made = tmp_path / "state.json", region()
+    made.storages["s"].volumes[""]["a.iso"] = SimVolume("a", "iso", "iso", 3, data=FileData(b"abc"))
+    state_file.save_file({"one": made}, path)
+    (written,) = state_file.files_of(path).iterdir()
+    damage(written)
+    with pytest.raises(InvalidFile, match=r"state\.json: not a saved state"):
+        state_file.load_file(path)

@@ -12,7 +12,7 @@ import re
 from moxwell.lab.proxmox.errors import PveException, die
 from moxwell.lab.proxmox.guest import DiskWriter
 from moxwell.lab.proxmox.request_context import RegionRuntime
-from moxwell.lab.proxmox.state import SimStorage, SimVolume
+from moxwell.lab.proxmox.state import FileData, SimStorage, SimVolume
 from moxwell.lab.proxmox.tasks import WorkerContext
 from moxwell.lab.proxmox.volumes import names
 from moxwell.lab.proxmox.volumes.bandwidth import human_size, transfer
@@ -226,7 +226,7 @@ class VolumeStore:
         self._room(storage, len(data), names.path_of(storage, name), "file")
         content_id = hashlib.sha1(data).hexdigest()[:12]
         volume = SimVolume(
-            name, form, content, len(data), len(data), data=data, content_id=content_id
+            name, form, content, len(data), len(data), data=FileData(data), content_id=content_id
         )
         if old is not None:
             volume.notes = old.notes
