@@ -166,6 +166,12 @@ def test_a_full_disk_loses_lines_and_nothing_else(tmp_path: Path) -> None:
         (AuditedRequest(verb="get", user="system:node:a", groups=("system:nodes",),
                         resource="secrets"), "METADATA"),
         (AuditedRequest(verb="delete", user="system:moxwell", resource="pods"), "METADATA"),
+        (AuditedRequest(verb="patch", user="system:moxwell", group="cluster.x-k8s.io",
+                        resource="machines/status"), "NONE"),
+        (AuditedRequest(verb="patch", user="system:moxwell", group="cluster.x-k8s.io",
+                        resource="machines"), "METADATA"),
+        (AuditedRequest(verb="patch", user="jane", group="cluster.x-k8s.io",
+                        resource="machines/status"), "REQUEST"),
     ],
 )  # fmt: skip
 def test_the_default_policy(request_: AuditedRequest, level: str) -> None:

@@ -25,6 +25,7 @@ NO_NEW_MACHINES = "cluster.x-k8s.io/disable-machine-create"  # on old MachineSet
 REVISION = "machinedeployment.clusters.x-k8s.io/revision"
 DELETE_MACHINE = "cluster.x-k8s.io/delete-machine"
 UNINITIALIZED_TAINT = "node.cluster.x-k8s.io/uninitialized"
+MACHINE_FINALIZER = "machine.cluster.x-k8s.io"
 SECRET_TYPE = "cluster.x-k8s.io/secret"
 
 CONTRACT = {"cluster.x-k8s.io/v1beta1": "v1beta1", "cluster.x-k8s.io/v1beta2": "v1beta2"}

@@ -12,6 +12,7 @@ from moxwell.embedded.apiserver import status_errors
 from moxwell.embedded.apiserver.core import ServerContext
 from moxwell.embedded.apiserver.object_cache import encode
 from moxwell.embedded.apiserver.request_info import ApiCall
+from moxwell.embedded.apiserver.resources import ServedResource
 
 Object = dict[str, Any]
 MAX_REPORTED = 100  # unknown and duplicate fields in one response, as in Go
@@ -23,13 +24,23 @@ class BodyDecoder:
     def __init__(self, core: ServerContext) -> None:
         self._core = core
 
-    def decode(self, call: ApiCall, obj: Object, duplicates: list[str] | None = None) -> Object:
-        """Decode and default an object; report unknown and duplicate fields."""
+    def decode(
+        self,
+        call: ApiCall,
+        obj: Object,
+        duplicates: list[str] | None = None,
+        shared: Object | None = None,
+    ) -> Object:
+        """
+        Decode and default an object; report unknown and duplicate fields.
+
+        What ``obj`` shares with the decoded object ``shared`` is not decoded again.
+        """
         resource = call.resource
         self._check_kind(call, obj)
         unknown: list[str] | None = None if call.validation == "Ignore" else []
         try:
-            read = resource.model.decode(obj, unknown)
+            read = _decode(resource, obj, unknown, shared)
         except status_errors.StatusError as error:
             if error.code == 400:
                 raise self._cannot_handle(call, error.message) from None
@@ -103,3 +114,18 @@ class BodyDecoder:
             raise self._wrong_kind(call, str(version), str(kind))
         if not isinstance(obj.get("metadata", {}), dict):
             raise status_errors.bad_request("metadata: expected an object")
+
+
+def _decode(
+    resource: ServedResource, obj: Object, unknown: list[str] | None, shared: Object | None
+) -> Object:
+    if shared is None:
+        return resource.model.decode(obj, unknown)
+    same = [key for key, value in obj.items() if value is shared.get(key)]
+    if "metadata" not in same and obj.get("metadata") == shared["metadata"]:
+        same.append("metadata")
+    read = resource.model.decode({k: v for k, v in obj.items() if k not in same}, unknown)
+    kept = {key: shared[key] for key in same}
+    if "metadata" in kept:  # it is modified later
+        kept["metadata"] = {key: copy.copy(value) for key, value in kept["metadata"].items()}
+    return {**read, **kept}

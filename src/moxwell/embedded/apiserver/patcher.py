@@ -55,15 +55,23 @@ class Patcher:
         new = self._patched(call, kind, live)
         if kind == JSON_PATCH:  # other patches cannot nest deeper than the object and the patch
             limits.check_value(new, max_depth=limits.MAX_PATCHED_DEPTH)
-        return self.finish(call, record, old, new)
+        shared = old if shares and call.resource.custom else None
+        return self.finish(call, record, old, new, shared)
 
-    def finish(self, call: ApiCall, record: ObjectRecord, old: Object, new: Object) -> WriteResult:
-        """Store the patched object."""
+    def finish(
+        self,
+        call: ApiCall,
+        record: ObjectRecord,
+        old: Object,
+        new: Object,
+        shared: Object | None = None,
+    ) -> WriteResult:
+        """Store the patched object; it may share parts with ``shared``."""
         if not isinstance(new, dict) or not isinstance(new.get("metadata", {}), dict):
             raise status_errors.bad_request("the patch result is not an object")
         given = new.get("metadata", {}).get("resourceVersion")
         try:
-            new = self._writer.decode(call, new)
+            new = self._writer.decode(call, new, shared=shared)
         except status_errors.StatusError as error:
             raise self._invalid_result(call, error) from None
         if given == str(old["metadata"].get("resourceVersion")):

@@ -27,7 +27,8 @@ _SECRET = frozenset(
 READS = ("get", "list", "watch")
 
 
-ResourceRule = tuple[str, tuple[str, ...], tuple[str, ...]]  # group, resources, object names
+# group (None: all, which no policy of an operator can say), resources, object names
+ResourceRule = tuple[str | None, tuple[str, ...], tuple[str, ...]]
 
 
 class AuditLevel(IntEnum):
@@ -92,7 +93,7 @@ class AuditRule:
         if self.namespaces and request.namespace not in self.namespaces:
             return False
         return not self.resources or any(
-            group == request.group
+            group in (None, request.group)
             and (not names or any(_is_resource(request.resource, name) for name in names))
             and (not objects or request.name in objects)
             for group, names, objects in self.resources
@@ -111,7 +112,7 @@ def default_rules() -> tuple[AuditRule, ...]:
         AuditRule(level=none, resources=(("events.k8s.io", (), ()),)),
         AuditRule(level=none, groups=("system:nodes",), resources=status),
         AuditRule(level=none, users=own, verbs=READS),
-        AuditRule(level=none, users=own, resources=(("", ("*/status",), ()),)),
+        AuditRule(level=none, users=own, resources=((None, ("*/status",), ()),)),
         AuditRule(level=AuditLevel.METADATA, resources=secrets),
         AuditRule(level=none, groups=("system:nodes",), verbs=READS),
         AuditRule(level=AuditLevel.METADATA, users=own),

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from moxwell.api.capi.core import Machine, MachineStatus
+from moxwell.api.capi.shared import MACHINE_FINALIZER
 from moxwell.clock import Clock
 from moxwell.embedded.clusterapi.machine.describe import describe
 from moxwell.embedded.clusterapi.machine.first_answers import FirstAnswers
@@ -40,7 +41,7 @@ class MachineController(Reconciler[Machine, ObservedMachine, MachineMove, Machin
     """Reconciles Machines; ``parts`` are the provider kinds whose changes cause a pass."""
 
     kind = Machine
-    finalizer = "machine.cluster.x-k8s.io"
+    finalizer = MACHINE_FINALIZER
 
     def __init__(
         self,

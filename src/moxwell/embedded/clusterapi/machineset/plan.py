@@ -15,7 +15,13 @@ import msgspec
 
 from moxwell.api.capi.core import Bootstrap, Machine, MachineSpec
 from moxwell.api.capi.machinesets import MachineReplicaStatus, MachineSet
-from moxwell.api.capi.shared import CLUSTER_NAME, NO_NEW_MACHINES, SET_NAME, ContractRef
+from moxwell.api.capi.shared import (
+    CLUSTER_NAME,
+    MACHINE_FINALIZER,
+    NO_NEW_MACHINES,
+    SET_NAME,
+    ContractRef,
+)
 from moxwell.api.kinds import Resource, owner_reference
 from moxwell.api.meta import ObjectMeta
 from moxwell.embedded.clusterapi.machines import is_ready
@@ -138,6 +144,7 @@ def new_machine(owner: MachineSet, name: str) -> Machine:
             labels=labels,
             annotations=template.metadata.annotations,
             owner_references=(owner_reference(owner),),
+            finalizers=(MACHINE_FINALIZER,),
         ),
         spec=MachineSpec(
             cluster_name=owner.spec.cluster_name,
