@@ -18,6 +18,8 @@ from moxwell.controllers.infra.template_build.design import (
     TemplateImage,
     checked_tags,
 )
+from moxwell.embedded.controlplanes.addons.routed_cni import routed_cni
+from moxwell.embedded.ports import https_url
 from moxwell.errors import Invalid
 from moxwell.management import operator_components, operator_config, spec
 from moxwell.management.manifests import ManifestStage, check_kinds
@@ -50,7 +52,8 @@ def read_inputs(path: Path) -> BootstrapInputs:
             f"{spec.SECTION}.zones: no region {', '.join(missing)} is configured; "
             f"known are {', '.join(sorted(names))}"
         )
-    stages = [_stage(path.parent / name) for name in wanted.manifests]
+    stages = [_cni(wanted)] if wanted.cni == "bridge" else []
+    stages += [_stage(path.parent / name) for name in wanted.manifests]
     stages.append(_operator(path.parent, wanted, known))
     check_kinds(stages)
     return BootstrapInputs(wanted, known, tuple(stages))
@@ -70,6 +73,13 @@ def _documents(path: Path) -> tuple[Json, ...]:
         if not isinstance(doc, dict) or not {"apiVersion", "kind", "metadata"} <= set(doc):
             raise Invalid(f"{path}: each document needs apiVersion, kind and metadata")
     return tuple(found)
+
+
+def _cni(wanted: ManagementSpec) -> ManifestStage:
+    """The built-in network of pods; it reaches the API without one."""
+    image = wanted.operator_image or operator_components.IMAGE
+    url = https_url(wanted.endpoint, wanted.port)
+    return ManifestStage("cni", routed_cni(image, url, wanted.pods))
 
 
 def _operator(

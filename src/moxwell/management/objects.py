@@ -113,9 +113,11 @@ def _machine_template(spec: ManagementSpec) -> Json:
 def _control_plane(spec: ManagementSpec) -> Json:
     # Without taints: the management cluster has no other nodes for its own programs.
     registration = {"taints": [], "kubeletExtraArgs": [PROVIDER_ID]}
+    # The virtual IP, or a DNS name, leads to the port of the API servers themselves.
+    local = {"localAPIEndpoint": {"bindPort": spec.port}}
     config: Json = {
-        "initConfiguration": {"nodeRegistration": registration},
-        "joinConfiguration": {"nodeRegistration": registration},
+        "initConfiguration": {"nodeRegistration": registration, **local},
+        "joinConfiguration": {"nodeRegistration": registration, "controlPlane": local},
     }
     if files := virtual_ip_files(spec):
         config |= {"files": files, "preKubeadmCommands": virtual_ip_commands(spec)}

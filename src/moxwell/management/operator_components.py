@@ -16,6 +16,7 @@ from moxwell.api.infra.convert import KINDS
 from moxwell.api.karpenter.proxmox import PROVIDER_GROUP as PROVIDER
 
 NAMESPACE, NAME = "moxwell-system", "moxwell-controller-manager"
+IMAGE = f"ghcr.io/moxwell/moxwell:v{__version__}"
 SERVICE = "moxwell-webhook-service"
 VALIDATING = "moxwell-validating-webhook-configuration"
 CERTIFICATE = "moxwell-webhook-cert"
@@ -176,7 +177,7 @@ def container() -> Json:
     probe = {"port": "health", "scheme": "HTTP"}
     return {
         "name": "manager",
-        "image": f"ghcr.io/moxwell/moxwell:v{__version__}",  # clusterctl's `images:` overrides it
+        "image": IMAGE,  # clusterctl's `images:` overrides it
         "args": [
             "operator",
             "--controllers=infra",

@@ -68,6 +68,7 @@ class ManagementSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     template: ManagementTemplate | None = None
     virtual_ip: str = KUBE_VIP_IMAGE  # the image of kube-vip; "none": a load balancer exists
     virtual_ip_interface: str = "eth0"
+    cni: Literal["bridge", "none"] = "none"  # bridge: the built-in one; none: in the manifests
     image_repository: str = ""  # of kubeadm's images
     ssh_keys: tuple[str, ...] = ()
     manifests: tuple[str, ...] = ()  # files: CNI, Cluster API, its providers; in this order

@@ -44,6 +44,17 @@ def test_manifests_are_stages_and_the_operator_is_the_last(tmp_path: Path) -> No
     assert "s3cret" not in repr(found.stages)
 
 
+def test_the_built_in_cni_is_the_first_stage_and_needs_no_service(tmp_path: Path) -> None:
+    image = "mirror/moxwell:v1"
+    found = read_inputs(written(tmp_path, cni="bridge", operator_image=image, pods="10.9.0.0/16"))
+    assert [stage.name for stage in found.stages] == ["cni", "cluster-api.yaml", "moxwell"]
+    (daemon,) = [obj for obj in found.stages[0].objects if obj["kind"] == "DaemonSet"]
+    (container,) = daemon["spec"]["template"]["spec"]["containers"]
+    assert (container["image"], "--cluster-cidr=10.9.0.0/16" in container["args"]) == (image, True)
+    env = {row["name"]: row.get("value") for row in container["env"]}
+    assert (env["KUBERNETES_SERVICE_HOST"], env["KUBERNETES_SERVICE_PORT"]) == ("10.0.0.5", "6443")
+
+
 def test_a_zone_in_an_unknown_region_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match="no region south"):
         read_inputs(written(tmp_path, zones=[ZONE | {"region": "south"}]))

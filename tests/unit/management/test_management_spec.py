@@ -82,6 +82,17 @@ def test_the_virtual_ip_is_a_static_pod_with_the_chosen_image() -> None:
     assert "super-admin.conf" in command
 
 
+def test_the_api_servers_listen_on_the_port_of_the_endpoint() -> None:
+    made = objects(parsed(port=7443))
+    assert made["ProxmoxCluster"]["spec"]["controlPlaneEndpoint"]["port"] == 7443
+    config = made["KubeadmControlPlane"]["spec"]["kubeadmConfigSpec"]
+    local = {"localAPIEndpoint": {"bindPort": 7443}}
+    assert config["initConfiguration"]["localAPIEndpoint"] == local["localAPIEndpoint"]
+    assert config["joinConfiguration"]["controlPlane"] == local
+    pod = yaml.safe_load(config["files"][0]["content"])
+    assert {"name": "port", "value": "7443"} in pod["spec"]["containers"][0]["env"]
+
+
 def test_without_virtual_ip_nothing_of_it_is_written() -> None:
     made = objects(parsed(virtual_ip="none", endpoint="api.example"))["KubeadmControlPlane"]["spec"]
     assert not {"files", "preKubeadmCommands"} & set(made["kubeadmConfigSpec"])
