@@ -71,12 +71,13 @@ bench: dev envtest ## measure ratios against peers in one run (only="bench/pve.p
 	  echo "== $$each"; PYTHONPATH=tools:tests/conformance:bench nice $(BIN)/python $$each; done
 
 REAL := etcd kube-apiserver kube-controller-manager kube-scheduler kubectl $(NODE) snapshot-controller kube-proxy \
-  coredns metrics-server konnectivity-server konnectivity-agent
+  coredns metrics-server konnectivity-server konnectivity-agent kube-vip
 
 real: dev ## run genuine nodes (containers and QEMU) behind the simulated Proxmox; needs root
 	@PYTHONPATH=tools $(BIN)/python -m envtest $(REAL)
 	@PYTHONPATH=tools:tests $(BIN)/python -m realnode.template
 	@PYTHONPATH=tools:tests $(BIN)/python -m realnode.driver_image
+	@PYTHONPATH=tools:tests $(BIN)/python -m realnode.control_plane_images
 	@PYTHONPATH=tools:tests $(BIN)/python -m realnode.kernel
 	@MOXWELL_REAL=1 unshare --net --pid --fork --kill-child --mount-proc $(BIN)/pytest tests/real $(ARGS)
 

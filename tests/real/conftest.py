@@ -58,7 +58,7 @@ def proxmox(bridge: None, tmp_path: Path, request: pytest.FixtureRequest) -> Ite
     path = os.pathsep.join(["tools", "tests", os.environ.get("PYTHONPATH", "")])
     env = {**os.environ, "PYTHONPATH": path}
     with (tmp_path / "proxmox.log").open("wb") as log:
-        running = subprocess.Popen([*command, BRIDGE, kind], stdout=log, stderr=log, env=env)
+        running = subprocess.Popen([*command, BRIDGE, kind, HERE], stdout=log, stderr=log, env=env)
     try:
         file = tmp_path / "urls.json"
         eventually(lambda: file.exists() or running.poll() is not None, "Proxmox listens")

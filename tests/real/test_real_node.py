@@ -30,10 +30,11 @@ from support.real_nodes import (
     claim,
     expand,
     forwarded,
+    guest_groups,
     joined_nodes,
     manifest,
     pod_with_claim,
-    proxmox_rows,
+    proxmox_data,
     ready,
     registered,
     shell,
@@ -86,7 +87,7 @@ def test_genuine_nodes_join_run_pods_and_keep_volumes(
     deleted = mine.run("cluster", "delete", "real", "--namespace", "tenant-real")
     assert deleted.returncode == 0
     guests = management.run("get", "proxmoxmachines", "-A", "-o", "name")
-    assert (guests, groups(), loops(tmp_path)) == ("", [], [])
+    assert (guests, guest_groups(), loops(tmp_path)) == ("", [], [])
 
 
 def install_snapshots(cluster: Cluster, folder: Path) -> bool:
@@ -203,7 +204,7 @@ def taken(cluster: Cluster, name: str) -> bool:
 def volumes_in_proxmox(folder: Path) -> list[str]:
     """The disks of claims and snapshots that Proxmox still has."""
     url = next(iter(json.loads((folder / "urls.json").read_text()).values()))
-    rows = proxmox_rows(url, folder / "ca.pem", "/api2/json/nodes/pve1/storage/ceph/content")
+    rows = proxmox_data(url, folder / "ca.pem", "/api2/json/nodes/pve1/storage/ceph/content")
     nodes = {str(vmid) for vmid in range(100, 1000)}
     return [r["volid"] for r in rows if "base-" not in r["volid"] and str(r["vmid"]) not in nodes]
 
@@ -220,13 +221,7 @@ def check_drain(mine: Instance, cluster: Cluster) -> None:
     assert mine.run(*words).returncode == 0
     eventually(lambda: cluster.run("get", "nodes", "-o", "name") == "", "no Node is left")
     eventually(lambda: cluster.run("get", "pods", "-o", "name") == "", "no pod is left")
-    eventually(lambda: groups() == [], "no cgroup is left")
-
-
-def groups() -> list[Path]:
-    """The cgroups of guests; version 1 has several hierarchies."""
-    top = Path("/sys/fs/cgroup")
-    return [*top.glob("moxwell-*"), *top.glob("*/moxwell-*")]
+    eventually(lambda: guest_groups() == [], "no cgroup is left")
 
 
 def test_the_programs_of_a_node_are_installed() -> None:

@@ -117,14 +117,13 @@ spec:
 """
 
 
-def proxmox_rows(url: str, ca: Path, path: str) -> list[dict[str, Any]]:
-    """A list of the Proxmox API."""
+def proxmox_data(url: str, ca: Path, path: str, *, method: str = "GET") -> Any:
+    """What the Proxmox API answers: a list, or the task of a POST."""
     context = ssl.create_default_context(cafile=str(ca))
     header = {"Authorization": f"PVEAPIToken={TOKEN}={SECRET}"}
-    ask = urllib.request.Request(f"{url}{path}", headers=header)
+    ask = urllib.request.Request(f"{url}{path}", headers=header, method=method)
     with urllib.request.urlopen(ask, context=context, timeout=30) as answer:
-        rows: list[dict[str, Any]] = json.loads(answer.read())["data"]
-    return rows
+        return json.loads(answer.read())["data"]
 
 
 def manifest(replicas: int) -> str:
@@ -164,6 +163,12 @@ def joined_nodes(cluster: Cluster) -> list[dict[str, Any]]:
     return [n for n in cluster.items("nodes") if ready(n) and initialized(n)]
 
 
+def guest_groups() -> list[Path]:
+    """The cgroups of guests; version 1 has several hierarchies."""
+    top = Path("/sys/fs/cgroup")
+    return [*top.glob("moxwell-*"), *top.glob("*/moxwell-*")]
+
+
 def shell(cluster: Cluster, pod: str, command: str) -> str:
     return cluster.run("exec", pod, "--", "sh", "-c", command)
 
@@ -191,9 +196,11 @@ def registered(cluster: Cluster) -> set[str]:
     }
 
 
-def forwarded(cluster: Cluster, pod: str, port: int, scheme: str, path: str) -> str:
+def forwarded(
+    cluster: Cluster, pod: str, port: int, scheme: str, path: str, namespace: str = "default"
+) -> str:
     """The answer of a server in a pod through ``kubectl port-forward``."""
-    words = [*cluster.words, "port-forward", f"pod/{pod}", f":{port}"]
+    words = [*cluster.words, "port-forward", "-n", namespace, f"pod/{pod}", f":{port}"]
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as running:

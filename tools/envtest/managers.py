@@ -92,7 +92,7 @@ def _start(plane: ControlPlane, manager: Manager, port: int, health: int) -> Pro
 def install(plane: ControlPlane, urls: Mapping[Manager, str]) -> None:
     """Its CRDs and webhook configurations, which call it by URL."""
     bundle = base64.b64encode(plane.authority.pem).decode()
-    found = [obj for manager, url in urls.items() for obj in _objects(manager, url, bundle)]
+    found = [obj for manager, url in urls.items() for obj in objects(manager, url, bundle)]
     text = yaml.dump_all(found, Dumper=DUMPER)
     plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
     plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=180s")
@@ -106,7 +106,8 @@ def install_definitions(plane: ControlPlane, manager: Manager) -> None:
     plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=180s")
 
 
-def _objects(manager: Manager, url: str, bundle: str) -> Iterator[Object]:
+def objects(manager: Manager, url: str, bundle: str) -> Iterator[Object]:
+    """Its CRDs and webhook configurations, which call the URL."""
     for obj in definitions(manager):
         yield _definition(_labelled(obj, manager), url, bundle)
     for obj in _documents(locate.folder(manager.name) / manager.source / "webhook"):

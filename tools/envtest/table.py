@@ -16,6 +16,7 @@ TALOS = "v1.11.5"
 SNAPSHOTTER = "v8.3.0"
 KONNECTIVITY = "v0.34.0"
 ETCD = "v3.6.10"
+KUBE_VIP = "v0.9.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +181,8 @@ NODE_TOOLS: tuple[Tool, ...] = (
     _kubernetes("kube-proxy"),
     Tool("metrics-server", "sigs.k8s.io/metrics-server", "v0.7.2", "cmd/metrics-server"),
     Tool("coredns", "github.com/coredns/coredns", "v1.12.1"),
+    # the newest version that the registry serves and whose checksum is known
+    Tool("kube-vip", "github.com/kube-vip/kube-vip", KUBE_VIP),
 )
 # Programs with the same purpose as Moxwell: only `make peers` builds them.
 PEERS: tuple[Tool, ...] = (

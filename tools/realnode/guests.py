@@ -68,11 +68,11 @@ class RealGuests:
         self._written: dict[tuple[str, str, str], Path] = {}  # boot disk -> folder of its guest
 
     async def booted(self, vm: GuestVm) -> None:
-        """Boot a container from the config drive; a VM without one has no operating system."""
-        files = seed(vm)
-        if not files or (vm.region, vm.vmid) in self._running:
+        """Boot a container from its config drive, or again from its disk; else it has no system."""
+        files, folder = seed(vm), self._folder / f"{vm.region}-{vm.vmid}"
+        before = folder in self._written.values()  # its boot disk has what it wrote
+        if not (files or before) or (vm.region, vm.vmid) in self._running:
             return
-        folder = self._folder / f"{vm.region}-{vm.vmid}"
         layers = self._boot_disk(vm, folder)
         folder.mkdir(parents=True, exist_ok=True)
         # without DMI the kubelet reports the machine ID as system UUID

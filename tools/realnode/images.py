@@ -43,14 +43,16 @@ def _layer(busybox: bytes) -> bytes:
     return made.getvalue()
 
 
-def write_archive(path: Path, busybox: bytes) -> None:
-    """Write an archive with all images, for ``ctr images import``."""
+def write_archive(
+    path: Path, busybox: bytes, commands: Mapping[str, Sequence[str]] = COMMANDS
+) -> None:
+    """Write an archive with an image for each command, for ``ctr images import``."""
     with tempfile.TemporaryDirectory() as folder:
         layer = Path(folder) / "layer.tar"
         layer.write_bytes(_layer(busybox))
         configs = {
             name: {"Entrypoint": list(command), "Env": ["PATH=/bin"]}
-            for name, command in COMMANDS.items()
+            for name, command in commands.items()
         }
         made = {name: LocalImage((layer,), settings) for name, settings in configs.items()}
         write_images(path, made)

@@ -12,6 +12,7 @@ import pytest
 
 from moxwell.bootstrap.iso import build_iso
 from moxwell.lab.proxmox.guest import GuestAgentNotRunning, GuestVm
+from moxwell.lab.proxmox.state import SimRegion, SimStorage, SimVolume
 from realnode import container, guests, images, template
 
 DRIVE = {"user-data": b"#cloud-config\n", "meta-data": b"instance-id: i\n"}
@@ -45,6 +46,30 @@ async def test_a_vm_without_a_config_drive_has_no_operating_system(tmp_path: Pat
     with pytest.raises(GuestAgentNotRunning):
         await real.agent(empty, "ping", {})
     await real.stopped("r1", 100)
+
+
+async def test_a_vm_boots_again_from_its_disk_without_a_config_drive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = list[dict[str, bytes]]()
+
+    def start(*args: Any) -> FakeContainer:
+        started.append(args[3])
+        return FakeContainer(ended=True)
+
+    monkeypatch.setattr(container, "start", start)
+    region = SimRegion("r1", "")
+    disk = SimVolume("vm-100-disk-0", "raw", "images", 1, vmid=100)
+    region.storages["local"] = SimStorage("local", "dir", volumes={"pve1": {disk.name: disk}})
+    real = guests.RealGuests([tmp_path], tmp_path, "br0", {"r1": region})
+    conf = {"scsi0": "local:vm-100-disk-0", "net0": "virtio=BC:24:11:00:00:01"}
+    await real.booted(vm(conf | {"ide0": "local:iso/a.iso,media=cdrom"}, build_iso(DRIVE)))
+    await real.stopped("r1", 100)
+    await real.booted(vm(conf, None))
+    assert real.handles_shutdown(vm(conf, None))
+    first, second = started
+    assert set(first) - set(second) == {f"{guests.SEED}/{name}" for name in DRIVE}
+    await real.stop_all()
 
 
 @pytest.mark.parametrize("ended", [True, False], ids=["in time", "not in time"])
