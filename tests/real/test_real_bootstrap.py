@@ -11,15 +11,14 @@ import os
 import subprocess
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from envtest.table import KUBERNETES
-from moxwell.api import registry
 from moxwell.management.operator_components import NAMESPACE as OPERATOR
 from realnode import control_plane_images, driver_image
+from support.cluster_api_manifests import cluster_api_manifests
 from support.lab_inspector import eventually
 from support.lab_instance import COMMAND, Instance
 from support.real_nodes import (
@@ -28,8 +27,10 @@ from support.real_nodes import (
     Cluster,
     forwarded,
     guest_groups,
-    proxmox_data,
+    proxmox_vms,
     ready,
+    switch,
+    vm_named,
 )
 
 pytestmark = [
@@ -58,7 +59,7 @@ def test_a_management_cluster_of_three_genuine_nodes_survives_the_loss_of_one(
     check_loss(cluster, tmp_path)
     eventually(partial(is_complete, cluster, nodes), "all members run again", PATIENCE_SECONDS)
     bootstrap(mine, config, "--undo", "--yes")
-    assert (guests(tmp_path), guest_groups()) == ([], [])
+    assert (proxmox_vms(tmp_path), guest_groups()) == ([], [])
 
 
 def configured(file: Path) -> Path:
@@ -74,7 +75,7 @@ def configured(file: Path) -> Path:
         "operator_image": driver_image.name(),
         "manifests": ["cluster-api.yaml"],
     }
-    file.with_name("cluster-api.yaml").write_text(registry.render_crds(upstream=True))
+    file.with_name("cluster-api.yaml").write_text(cluster_api_manifests())
     made = file.with_name("bootstrap.yaml")
     tree = yaml.safe_load(file.read_text()) | {"management_cluster": section}
     made.write_text(yaml.safe_dump(tree))
@@ -114,9 +115,7 @@ def check_loss(cluster: Cluster, folder: Path) -> None:
     """The node with the virtual IP is switched off: the API answers, the operator restores it."""
     name = holder(cluster)
     move_operator_from(cluster, name)
-    (vm,) = [row for row in guests(folder) if row["name"] == name]
-    path = f"/api2/json/nodes/{vm['node']}/qemu/{vm['vmid']}/status/stop"
-    proxmox_data(*api(folder), path, method="POST")
+    switch(folder, vm_named(folder, name), "stop")
     eventually(lambda: holder(cluster) not in ("", name), "another node has the address", 300)
     eventually(lambda: cluster.apply(AFTER), "etcd accepts writes", 300)
     eventually(lambda: not ready(cluster.one("node", name)), "the Node is not ready", 300)
@@ -149,14 +148,3 @@ def reason(cluster: Cluster, name: str) -> str:
     """Why a machine is not ready."""
     rows = cluster.one("proxmoxmachine", name).get("status", {}).get("conditions", ())
     return next((c["reason"] for c in rows if c["type"] == "Ready"), "")
-
-
-def api(folder: Path) -> tuple[str, Path]:
-    """The URL of Proxmox and its CA."""
-    return next(iter(json.loads((folder / "urls.json").read_text()).values())), folder / "ca.pem"
-
-
-def guests(folder: Path) -> list[dict[str, Any]]:
-    """The VMs that are no templates."""
-    rows = proxmox_data(*api(folder), "/api2/json/cluster/resources?type=vm")
-    return [row for row in rows if not row.get("template")]

@@ -126,6 +126,27 @@ def proxmox_data(url: str, ca: Path, path: str, *, method: str = "GET") -> Any:
         return json.loads(answer.read())["data"]
 
 
+def proxmox_vms(folder: Path) -> list[dict[str, Any]]:
+    """The VMs of the simulated Proxmox that are no templates."""
+    rows = _asked(folder, "/api2/json/cluster/resources?type=vm")
+    return [row for row in rows if not row.get("template")]
+
+
+def vm_named(folder: Path, name: str) -> dict[str, Any]:
+    (found,) = [row for row in proxmox_vms(folder) if row["name"] == name]
+    return found
+
+
+def switch(folder: Path, vm: Mapping[str, Any], action: str) -> None:
+    """Switch a VM on or off, as a person in Proxmox does."""
+    _asked(folder, f"/api2/json/nodes/{vm['node']}/qemu/{vm['vmid']}/status/{action}", "POST")
+
+
+def _asked(folder: Path, path: str, method: str = "GET") -> Any:
+    url = next(iter(json.loads((folder / "urls.json").read_text()).values()))
+    return proxmox_data(url, folder / "ca.pem", path, method=method)
+
+
 def manifest(replicas: int) -> str:
     """A cluster with genuine nodes."""
     return f"""

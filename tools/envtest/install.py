@@ -104,7 +104,8 @@ def _keep(source: Path, parts: tuple[str, ...], out: Path) -> None:
 
 
 @contextmanager
-def _alone(cache: Path, name: str) -> Iterator[None]:
+def alone(cache: Path, name: str) -> Iterator[None]:
+    """Let no other process make what has this name."""
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / f".{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -114,7 +115,7 @@ def _alone(cache: Path, name: str) -> Iterator[None]:
 def install(go: Go, tool: Tool, *, say: Say) -> Path:
     """Build ``tool`` unless it is installed; returns the path of the program."""
     cache = locate.cache()
-    with _alone(cache, tool.name):
+    with alone(cache, tool.name):
         if locate.is_installed(tool.name):
             return locate.program(tool.name)
         say(f"{tool.name} {tool.version}: building from {tool.module}")

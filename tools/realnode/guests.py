@@ -9,6 +9,7 @@ what its guest wrote, and clones boot from that.
 
 import asyncio
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,6 +76,7 @@ class RealGuests:
             return
         layers = self._boot_disk(vm, folder)
         folder.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(folder / "upper" / SEED, ignore_errors=True)  # of an earlier boot
         # without DMI the kubelet reports the machine ID as system UUID
         for path in self._without:
             container.hide(folder / "upper" / path)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from envtest import disks, locate
+from envtest.install import alone
 from envtest.table import KUBERNETES
 from realnode import images, mirror, units
 
@@ -154,11 +155,13 @@ def _write(tree: Path, files: Mapping[str, str]) -> None:
 
 def make(made: Path, packages: Sequence[str], install: Callable[[Path], None]) -> Path:
     """Make a root file system unless it is there."""
-    if made.exists():
-        return made
+    with alone(made.parent, made.name):
+        return made if made.exists() else _make(made, packages, install)
+
+
+def _make(made: Path, packages: Sequence[str], install: Callable[[Path], None]) -> Path:
     if shutil.which("mmdebstrap") is None and not disks.install(["mmdebstrap"]):
         raise SystemExit("realnode: mmdebstrap cannot be installed")
-    made.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=made.parent, prefix=".node-") as scratch:
         tree = Path(scratch) / "tree"
         include = f"--include={','.join(packages)}"

@@ -14,6 +14,7 @@ import yaml
 from moxwell.bootstrap import ignition, node_templates, talos
 from moxwell.bootstrap.netplan import as_network_config
 from moxwell.bootstrap.network import GuestNetwork
+from moxwell.bootstrap.vendor_data import EMPTY, vendor_data
 from moxwell.errors import Invalid
 
 SCHEME = "proxmox://"
@@ -46,12 +47,12 @@ class BootstrapIdentity:
 class BootstrapData:
     """Bootstrap data and its format; never printed, since it contains a join token.
 
-    ``vendor_data`` is a script that cloud-init runs before the commands of the bootstrap data.
+    ``script`` is what cloud-init runs before the commands of the bootstrap data.
     """
 
     data: bytes = b""
     format: str = "cloud-config"
-    vendor_data: bytes = b""
+    script: bytes = EMPTY
 
     def __repr__(self) -> str:
         return f"BootstrapData({len(self.data)} bytes, {self.format})"
@@ -74,8 +75,8 @@ def nocloud_files(
     files = {"meta-data": meta, "network-config": as_network_config(network)}
     if bootstrap.format == "talos":
         user = talos.merge(bootstrap.data, identity.hostname, identity.provider_id)
-    elif bootstrap.vendor_data:
-        files["vendor-data"] = bootstrap.vendor_data
+    else:
+        files["vendor-data"] = vendor_data(bootstrap.script)
     return {"user-data": user, **files}
 
 

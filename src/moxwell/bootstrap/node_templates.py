@@ -29,6 +29,7 @@ from moxwell.bootstrap.node_context import (
     NodeNetwork,
     NodeResources,
 )
+from moxwell.bootstrap.vendor_data import vendor_data
 from moxwell.errors import Invalid
 
 FORMAT = "node-templates"
@@ -105,6 +106,7 @@ def render_files(
         USER_DATA: b"#cloud-config\n{}\n",
         META_DATA: _meta_data(identity),
         NETWORK_CONFIG: as_network_config(network),
+        VENDOR_DATA: vendor_data(),
     }
     for name in FILES:
         if text := data.templates.get(name):

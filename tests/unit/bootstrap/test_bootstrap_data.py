@@ -25,6 +25,7 @@ from moxwell.bootstrap.network import (
     StaticRoute,
     Vrf,
 )
+from moxwell.bootstrap.vendor_data import EMPTY
 from moxwell.errors import Invalid
 
 ME = BootstrapIdentity("worker-1", "proxmox://region-1/10001", "v1.31.4")
@@ -199,3 +200,11 @@ def test_macs_are_valid_and_stable(owner: object, n: int) -> None:
     assert mac == choose_mac(str(owner), f"net{n}")
     assert mac.startswith("BC:24:11:")
     assert len(mac) == 17
+
+
+@pytest.mark.parametrize("script", [EMPTY, b"#!/bin/sh\necho x\n"], ids=["none", "software"])
+def test_cloud_init_keeps_the_instance_when_it_boots_without_the_iso(script: bytes) -> None:
+    """A genuine guest boots again in tests/real/test_real_join.py."""
+    lines = files(BootstrapData(b"#cloud-config\n{}\n", script=script))["vendor-data"].splitlines()
+    assert lines[:2] == [b"#!/bin/sh", b"touch /var/lib/cloud/instance/manual-clean"]
+    assert lines[2:] == script.splitlines()[1:]

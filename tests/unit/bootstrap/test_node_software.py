@@ -82,6 +82,7 @@ def test_an_unreadable_line_is_an_error_of_the_template(text: str) -> None:
 @pytest.mark.parametrize("format_, there", [("cloud-config", True), ("talos", False)])
 def test_the_script_is_vendor_data_of_cloud_init(format_: str, there: bool) -> None:
     data = b"#cloud-config\n{}\n" if there else b"version: v1alpha1\nmachine: {type: worker}\n"
-    bootstrap = BootstrapData(data, format_, b"#!/bin/sh\n")
+    bootstrap = BootstrapData(data, format_, b"#!/bin/sh\ninstall\n")
     files = nocloud_files(bootstrap, BootstrapIdentity("n", "proxmox://r/1"), GuestNetwork())
-    assert (files.get("vendor-data") == b"#!/bin/sh\n") is there
+    script = files.get("vendor-data", b"")
+    assert (script.startswith(b"#!/bin/sh\n") and script.endswith(b"\ninstall\n")) is there

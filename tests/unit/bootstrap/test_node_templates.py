@@ -73,7 +73,7 @@ def test_every_template_has_the_root_of_the_provider() -> None:
 
 def test_files_without_a_template_get_defaults() -> None:
     found = files(templates={"user-data": "#cloud-config\n"})
-    assert sorted(found) == ["meta-data", "network-config", "user-data"]
+    assert sorted(found) == ["meta-data", "network-config", "user-data", "vendor-data"]
     meta = yaml.safe_load(found["meta-data"])
     assert meta["instance-id"] == "north/100"
     assert meta["local-hostname"] == "node-1"

@@ -152,8 +152,10 @@ async def read_bootstrap(
     if secret is None or value is None:
         return None
     software = software_in(template.config.get("description", "")) if template else None
-    script = install_script(software).encode() if software else b""
-    return BootstrapData(value.encode(), secret.read("format") or "cloud-config", script)
+    data = BootstrapData(value.encode(), secret.read("format") or "cloud-config")
+    if software is None:
+        return data
+    return replace(data, script=install_script(software).encode())
 
 
 def may_differ(obj: ProxmoxMachine, guest: ObservedGuest) -> bool:
