@@ -20,7 +20,7 @@ from moxwell.kube import kubeconfig, kubeconfig_writer
 from moxwell.kube.kubeconfig import BadKubeconfig
 from moxwell.pve import config
 from moxwell.testing.loop import LoopClock
-from moxwell.verify.collector import kubeconfig_expiries
+from moxwell.verify.collector import kubeconfig_validities
 
 GROWING = "a0: &a0 {x: 1, y: 2}\n" + "".join(
     f"a{n}: &a{n} {{x: *a{n - 1}, y: *a{n - 1}}}\n" for n in range(1, 40)
@@ -50,7 +50,7 @@ TOLERANT: dict[str, Callable[[str], object]] = {
     "server of a kubeconfig": kubeconfig_writer.server,
     "CA of a kubeconfig": kubeconfig_writer.authority,
     "certificate of a kubeconfig": kubeconfig_writer.client_certificate,
-    "expiries of a kubeconfig": kubeconfig_expiries,
+    "expiries of a kubeconfig": kubeconfig_validities,
 }
 
 

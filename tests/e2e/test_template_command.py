@@ -14,7 +14,7 @@ import yaml
 from moxwell.lab.proxmox.volumes.images import qcow2_bytes
 from support.lab_inspector import PACE, eventually
 from support.lab_instance import Instance
-from support.real_nodes import SECRET, TOKEN, proxmox_rows
+from support.real_nodes import SECRET, TOKEN, proxmox_data
 
 pytestmark = [pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
@@ -52,14 +52,14 @@ def urls_of(folder: Path) -> dict[str, str]:
 
 def guests(folder: Path) -> list[dict[str, object]]:
     url = next(iter(urls_of(folder).values()))
-    rows = proxmox_rows(url, folder / "ca.pem", "/api2/json/cluster/resources?type=vm")
+    rows = proxmox_data(url, folder / "ca.pem", "/api2/json/cluster/resources?type=vm")
     return [row for row in rows if row["vmid"]]
 
 
 def isos(folder: Path) -> list[object]:
     url = next(iter(urls_of(folder).values()))
     place = "/api2/json/nodes/pve1/storage/cephfs/content"
-    return [row["volid"] for row in proxmox_rows(url, folder / "ca.pem", place)]
+    return [row["volid"] for row in proxmox_data(url, folder / "ca.pem", place)]
 
 
 def test_templates_are_built_baked_listed_and_deleted(config: Path, tmp_path: Path) -> None:
