@@ -140,14 +140,7 @@ class ScaleOptions(ClusterOptions):
 @command(ScaleOptions)
 def scale(options: ScaleOptions) -> None:
     """Change the number of nodes of a node group."""
-    group = options.group
-
-    def spec(found: Kubernetes) -> Json:
-        if any(g.name == group and g.autoscaled for g in found.spec.groups):
-            raise Invalid(f"group {group} is autoscaled: change its minimum and maximum instead")
-        return {"nodeGroups": changed(found, group, replicas=options.replicas)}
-
-    change(options, spec)
+    change(options, lambda found: scaled(found, options.group, options.replicas))
 
 
 @dataclass(frozen=True)
@@ -299,22 +292,30 @@ def change(
 
     ``finish`` waits instead of the usual wait until the cluster is ready.
     """
-    cluster, namespace = options.cluster, options.namespace
 
     async def run() -> Json | None:
         async with connect.kube(options.name) as kube:
-            found = await get(kube, cluster, namespace)
-            spec = spec_of(found)
-            if options.planned:
-                return await after_change(kube, found, spec)
-            await put(kube, found, spec)
-            if finish is not None:
+            planned = await write_change(kube, options, spec_of)
+            if planned is None and finish is not None:
                 await finish(kube)
-            else:
-                await wait_ready(kube, cluster, namespace, options.wait, options.timeout)
-            return None
+            elif planned is None:
+                name, namespace = options.cluster, options.namespace
+                await wait_ready(kube, name, namespace, options.wait, options.timeout)
+            return planned
 
     show_plan(options.name, waiting.run(run()), options.output)
+
+
+async def write_change(
+    kube: Kube, options: ClusterOptions, spec_of: Callable[[Kubernetes], Json]
+) -> Json | None:
+    """Write a change; with ``--plan`` the changed cluster is returned and nothing is written."""
+    found = await get(kube, options.cluster, options.namespace)
+    spec = spec_of(found)
+    if options.planned:
+        return await after_change(kube, found, spec)
+    await put(kube, found, spec)
+    return None
 
 
 async def after_change(kube: Kube, found: Kubernetes, spec: Json) -> Json:
@@ -339,6 +340,13 @@ async def get(kube: Kube, cluster: str, namespace: str) -> Kubernetes:
         listed = f"clusters are {', '.join(known)}" if known else "there are no clusters"
         raise Missing(f"there is no cluster {cluster} in namespace {namespace}; {listed}")
     return found
+
+
+def scaled(found: Kubernetes, group: str, replicas: int) -> Json:
+    """The spec with another number of nodes in a group that no autoscaler sizes."""
+    if any(g.name == group and g.autoscaled for g in found.spec.groups):
+        raise Invalid(f"group {group} is autoscaled: change its minimum and maximum instead")
+    return {"nodeGroups": changed(found, group, replicas=replicas)}
 
 
 def changed(found: Kubernetes, group: str, **fields: Any) -> Any:
