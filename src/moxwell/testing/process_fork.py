@@ -7,6 +7,7 @@ memory, so it must never return from the story: it reports its result and exits.
 """
 
 import asyncio
+import gc
 import os
 import select
 import signal
@@ -67,9 +68,18 @@ class Branches:
 
 
 def _fork() -> int:
+    """
+    Fork; in the copy the garbage collector ignores what exists now.
+
+    Its search would write to every object of the test run, and so copy all memory.
+    """
+    gc.freeze()
     with warnings.catch_warnings():  # other threads of the test run are not part of the fork
         warnings.simplefilter("ignore", DeprecationWarning)
-        return os.fork()
+        child = os.fork()
+    if child:
+        gc.unfreeze()
+    return child
 
 
 def _wait(child: int, reading: int) -> str:
