@@ -15,7 +15,7 @@ from moxwell.clock import SystemClock
 from moxwell.embedded.clusterapi.tenantcontrolplane.plan import HostedControlPlane
 from moxwell.embedded.controlplanes.inprocess import InProcessControlPlanes
 from moxwell.embedded.controlplanes.sni.exposure import SniExposure
-from moxwell.embedded.controlplanes.sni.proxy import ProxyLimits, SniProxy
+from moxwell.embedded.controlplanes.sni.proxy import ProxyLimits, SniProxy, client_of
 from moxwell.embedded.controlplanes.sni.settings import SniSettings
 from moxwell.embedded.ports import free_port
 from moxwell.kube import kubeconfig_writer
@@ -81,6 +81,15 @@ class Proxied:
 
     async def plain(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection(HOST, self.proxy.port)
+
+
+def hello(name: str) -> bytes:
+    """The first message of a TLS client."""
+    sent = ssl.MemoryBIO()
+    client = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), sent, server_hostname=name)
+    with suppress(ssl.SSLWantReadError):
+        client.do_handshake()
+    return sent.read()
 
 
 @asynccontextmanager
@@ -196,6 +205,42 @@ def test_an_idle_connection_ends(tmp_path: Path) -> None:
         assert world.proxy.connections == 0
 
     played(tmp_path, story)
+
+
+def test_a_client_keeps_no_place_after_its_server_has_ended(tmp_path: Path) -> None:
+    """A silent client whose TLS handshake the API server gives up does not hold its connection."""
+
+    async def story(world: Proxied) -> None:
+        async def gives_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(1 << 16)
+            writer.close()
+
+        server = await asyncio.start_server(gives_up, HOST, 0)
+        world.servers.append(server)
+        world.routes["b"] = server.sockets[0].getsockname()[:2]
+        _, writer = await world.plain()
+        writer.write(hello("b"))
+        await asyncio.sleep(LIMITS.closing_seconds / 2)
+        assert world.proxy.connections == 1
+        await asyncio.sleep(LIMITS.closing_seconds)
+        assert world.proxy.connections == 0
+        writer.close()
+
+    played(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    "address, client",
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "::ffff:192.0.2.1"),
+        ("2001:db8:1:2:3::4", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("", ""),
+    ],
+)
+def test_addresses_of_one_ipv6_network_are_one_client(address: str, client: str) -> None:
+    assert client_of(address) == client
 
 
 def test_a_server_that_does_not_answer_costs_only_its_connection(tmp_path: Path) -> None:

@@ -121,7 +121,9 @@ def _compare_members(old: Any, new: Any, schema: MergeSchema, sinks: Sinks) -> N
         before = old if isinstance(old, dict) else {}
         after = new if isinstance(new, dict) else {}
         for key, value in after.items():
-            _compare(before.get(key, MISSING), value, schema.field(key), "f:" + key, sinks)
+            was = before.get(key, MISSING)
+            if was is not value:  # most are shared
+                _compare(was, value, schema.field(key), "f:" + key, sinks)
         for key, value in before.items():
             if key not in after:
                 _compare(value, MISSING, schema.field(key), "f:" + key, sinks)

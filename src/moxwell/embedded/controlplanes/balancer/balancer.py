@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 CHUNK = 64 * 1024
 CHECK_SECONDS, CHECK_TIMEOUT_SECONDS = 0.5, 3.0
 CONNECT_SECONDS = 3.0
+CLOSING_SECONDS = 30.0  # for a client to read the rest after its API server has ended
 BIND_RETRY_SECONDS = 0.1
 MAX_CONNECTIONS = 4096
 SERVER_NAME = "kubernetes"  # which is in the certificate of every API server
@@ -85,7 +86,12 @@ class Balancer:
     async def _serve(
         self, backend: Backend, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bool:
-        """Pass bytes on until both sides have ended; False if the backend did not accept."""
+        """
+        Pass bytes on until the backend has ended; False if it did not accept.
+
+        A backend ends connections of clients that say nothing; one that stayed would keep its
+        place for ever.
+        """
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 inner_reader, inner = await asyncio.open_connection(backend.host, backend.port)
@@ -93,7 +99,13 @@ class Balancer:
             backend.ready = False
             return False
         with contextlib.closing(inner):
-            await asyncio.gather(_copy(reader, inner), _copy(inner_reader, writer))
+            sending = asyncio.create_task(_copy(reader, inner))
+            try:
+                await _copy(inner_reader, writer)
+                await asyncio.wait((sending,), timeout=CLOSING_SECONDS)
+            finally:
+                sending.cancel()
+                writer.transport.abort()
         return True
 
 

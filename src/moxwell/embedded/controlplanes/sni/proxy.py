@@ -8,6 +8,7 @@ address and of all, and the buffers in both directions.
 
 import asyncio
 import contextlib
+import ipaddress
 import socket
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 CHUNK = 64 * 1024
 RETRY_SECONDS = 5.0
+IPV6_NETWORK = 64  # the prefix that one host or router gets
 Accept = Callable[["StreamReader", "StreamWriter"], None]
 UNRECOGNIZED_NAME = bytes((21, 3, 3, 0, 2, 2, 112))  # a fatal alert (RFC 6066)
 
@@ -35,6 +37,7 @@ class ProxyLimits:
     hello_seconds: float = 5.0
     connect_seconds: float = 5.0
     idle_seconds: float = 3600.0  # without a byte in either direction
+    closing_seconds: float = 30.0  # to read the rest after the API server has ended
     connections: int = 4096
     connections_per_address: int = 512
 
@@ -91,7 +94,7 @@ class SniProxy:
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _serve(self, reader: "StreamReader", writer: "StreamWriter") -> None:
-        peer = str((writer.get_extra_info("peername") or ("",))[0])
+        peer = client_of((writer.get_extra_info("peername") or ("",))[0])
         limits = self._limits
         full = self.connections >= limits.connections
         if full or self._open[peer] >= limits.connections_per_address:
@@ -134,13 +137,30 @@ class SniProxy:
         inner_reader: "StreamReader",
         writer: "StreamWriter",
     ) -> None:
-        """Copy in both directions until both have ended, or nothing was sent for long."""
+        """
+        Copy in both directions until the API server has ended, or nothing was sent for long.
+
+        An API server ends connections of clients that say nothing; one that stayed would keep
+        its place.
+        """
         idle = _IdleTimer(self._limits.idle_seconds)
         async with asyncio.timeout(None) as deadline:
             idle.attach(deadline)
-            await asyncio.gather(
-                _copy(reader, inner_writer, idle), _copy(inner_reader, writer, idle)
-            )
+
+            async def receive() -> None:
+                await _copy(inner_reader, writer, idle)
+                idle.end_in(self._limits.closing_seconds)
+
+            await asyncio.gather(_copy(reader, inner_writer, idle), receive())
+
+
+def client_of(address: str) -> str:
+    """Whose connection it is: a host has all addresses of its IPv6 network."""
+    with contextlib.suppress(ValueError):
+        found = ipaddress.ip_address(address.partition("%")[0])
+        if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is None:
+            return str(ipaddress.ip_network((found, IPV6_NETWORK), strict=False))
+    return address
 
 
 class _IdleTimer:
@@ -157,6 +177,12 @@ class _IdleTimer:
     def touch(self) -> None:
         if self._deadline is not None:
             self._deadline.reschedule(asyncio.get_running_loop().time() + self._seconds)
+
+    def end_in(self, seconds: float) -> None:
+        """Move the deadline for the last time."""
+        deadline, self._deadline = self._deadline, None
+        if deadline is not None:
+            deadline.reschedule(asyncio.get_running_loop().time() + seconds)
 
 
 async def _read_name(reader: "StreamReader") -> tuple[str, bytes]:
