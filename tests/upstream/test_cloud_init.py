@@ -10,6 +10,7 @@ records what it is called with; the genuine one runs in ``make real``.
 import asyncio
 import base64
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -36,6 +37,7 @@ pytestmark = [
 ]
 ADDRESS = re.compile(r"\b10\.\d+\.\d+\.\d+")
 SEED = "var/lib/cloud/seed/nocloud"
+SETTINGS = b"datasource_list: [NoCloud, None]\nlocale: false\n"
 KUBEADM = '#!/bin/sh\necho "$@" >> /root/kubeadm.log\n'
 STAGES = r"""
 set -e
@@ -48,7 +50,7 @@ mount -t tmpfs tmpfs "$2/merged/dev" -o mode=755
 for name in null zero random urandom; do
   touch "$2/merged/dev/$name"; mount --bind "/dev/$name" "$2/merged/dev/$name"
 done
-hostname unconfigured
+hostname "$(cat "$2/upper/etc/hostname" 2>/dev/null || echo unconfigured)"  # as systemd does
 ip link add eth0 type veth peer name peer0
 ip link set eth0 address "$3"
 for stage in "init --local" init "modules --mode=config" "modules --mode=final"; do
@@ -89,21 +91,26 @@ def boot(folder: Path, files: dict[str, bytes]) -> Path:
         (folder / name).mkdir()
     upper = folder / "upper"
     given = {f"{SEED}/{name}": data for name, data in files.items()}
-    given["etc/cloud/cloud.cfg.d/99-test.cfg"] = b"datasource_list: [NoCloud]\nlocale: false\n"
+    given["etc/cloud/cloud.cfg.d/99-test.cfg"] = SETTINGS
     given["usr/local/sbin/kubeadm"] = KUBEADM.encode()
     for name, data in given.items():
         (upper / name).parent.mkdir(parents=True, exist_ok=True)
         (upper / name).write_bytes(data)
     (upper / "usr/local/sbin/kubeadm").chmod(0o755)
+    return booted(folder, mac_of(files))
+
+
+def booted(folder: Path, mac: str) -> Path:
+    """Run the stages on what is there; the disk of the guest keeps what they write."""
     unshare = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--net", "--uts", "--ipc"]
     tree = TREES[-1].parents[2]
     done = subprocess.run(
-        [*unshare, "bash", "-c", STAGES, "boot", str(tree), str(folder), mac_of(files)],
+        [*unshare, "bash", "-c", STAGES, "boot", str(tree), str(folder), mac],
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "failed" not in done.stdout, done.stdout + done.stderr
-    return upper
+    return folder / "upper"
 
 
 def mac_of(files: dict[str, bytes]) -> str:
@@ -172,6 +179,18 @@ def test_a_node_that_joins_with_kubeadm(tmp_path: Path) -> None:
     patch = upper / "etc/kubernetes/patches/kubeletconfiguration0+merge.json"
     assert "kubeReserved" in patch.read_text()
     assert (upper / "etc/hostname").read_text().strip() == meta["local-hostname"]
+    assert addresses_of(files) <= set(ADDRESS.findall(network_of(upper)))
+
+
+def test_a_node_boots_again_without_its_iso(tmp_path: Path) -> None:
+    files = made(MANIFEST)
+    boot(tmp_path, files)
+    shutil.rmtree(tmp_path / "upper" / SEED)
+    upper = booted(tmp_path, mac_of(files))
+    name = yaml.safe_load(files["meta-data"])["local-hostname"]
+    assert (upper / "root/hostname").read_text().strip() == name
+    assert (upper / "etc/hostname").read_text().strip() == name
+    assert (upper / "root/kubeadm.log").read_text().count("join --config") == 1
     assert addresses_of(files) <= set(ADDRESS.findall(network_of(upper)))
 
 
