@@ -65,7 +65,7 @@ def main() -> int:
 
 
 def is_bad(run: Run) -> bool:
-    return bool(run.unimplemented or (run.program == "moxwell" and run.leftovers))
+    return bool(run.unimplemented or (run.program == "moxwell" and (run.leftovers or run.lost)))
 
 
 def _is_missing() -> bool:

@@ -57,6 +57,7 @@ class Run:
     phases: list[Phase] = field(default_factory=list)
     peak_mib: float = 0.0
     leftovers: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()  # UIDs of node claims that ended although nobody deleted them
     repeated_calls: int = 0  # calls that failed and were sent again
 
     @property

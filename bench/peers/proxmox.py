@@ -62,9 +62,16 @@ class RecordedProxmox(Simulated):
 class Meter:
     """Measures the phases of one program."""
 
-    def __init__(self, run: Run, proxmox: RecordedProxmox, process: Process) -> None:
+    def __init__(
+        self,
+        run: Run,
+        proxmox: RecordedProxmox,
+        process: Process,
+        *,
+        before: frozenset[str] | None = None,
+    ) -> None:
         self.run, self._proxmox, self._process = run, proxmox, process
-        self._before = proxmox.contents()
+        self._before = proxmox.contents() if before is None else before
 
     @contextmanager
     def phase(self, name: str, count: int) -> Iterator[None]:

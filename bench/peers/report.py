@@ -50,6 +50,8 @@ def _row(run: Run, phase: Phase) -> str:
 def _remarks(run: Run) -> Iterator[str]:
     left = ", ".join(run.leftovers) or "nothing"
     yield f"- {run.scenario}, {run.program}: left behind: {left}."
+    if run.lost:
+        yield f"- {run.scenario}, {run.program}: lost node claims: {', '.join(run.lost)}."
     failed = Counter((e.status, e.operation) for e in run.exchanges if e.status >= 400)
     if failed:
         listed = ", ".join(f"{n} × {status} {what}" for (status, what), n in sorted(failed.items()))

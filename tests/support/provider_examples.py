@@ -80,7 +80,7 @@ def example_world(world: str) -> str:
 async def every_example_ends_in_nodes(env: ScaledEnvironment) -> None:
     """The documented examples, with both kinds of templates, then those for Talos."""
     await add_names(env)
-    before = env.stage.contents()
+    before = env.stage.before = env.stage.contents()
     for text in (CLASS.read_text(), TEMPLATE.read_text()):
         await env.stage.apply(text)
     await node_of_the_documented_class(env)

@@ -6,10 +6,15 @@ from typing import Any
 import pytest
 import yaml
 from peers import autoscaler, scaled_cluster
+from peers.__main__ import is_bad
+from peers.figures import Run
+from peers.report import report
 
 from moxwell.api.core.resources import Secret
 from moxwell.api.karpenter.nodeclaims import NodeClaim
 from moxwell.embedded.controllermanager.resources import NODES
+from moxwell.lab.proxmox.world import read_world
+from moxwell.pve.ownership import Mark
 from moxwell.testing.autoscaler_world import DEPLOYMENTS, autoscaler_world
 from moxwell.testing.embedded_environment import create_environment
 from moxwell.testing.karpenter_environment import karpenter_environment, node_claim
@@ -122,6 +127,34 @@ def test_nodes_and_join_tokens_that_are_left_are_named() -> None:
     node = {"metadata": {"name": "peers-x"}}
     found = autoscaler.left_in_kubernetes([node], [token, other])
     assert found == ("node peers-x", "join token bootstrap-token-a")
+
+
+def test_the_guests_of_claims_get_the_tag_that_lets_them_be_adopted() -> None:
+    regions = read_world(one_region(), "world", 0.0)
+    claim = {"status": {"providerID": "proxmox://north/201"}, "metadata": {"uid": "u"}}
+    autoscaler.let_adopt(regions, [claim])
+    assert regions["north"].guests[201].conf["tags"] == autoscaler.ADOPT_TAG
+    assert Mark("", "default/c").adopt_tag == autoscaler.ADOPT_TAG
+    autoscaler.let_adopt(regions, [claim | {"status": {"providerID": "proxmox://north/9000"}}])
+    tags = str(regions["north"].guests[9000].conf["tags"]).split(";")
+    assert tags == ["ubuntu", "k8s-v1.34.1", autoscaler.ADOPT_TAG]
+
+
+def test_machines_with_a_node_are_adopted() -> None:
+    machines: list[Json] = [{"status": {"nodeRef": {"name": "n"}}}, {"status": {}}, {}]
+    assert autoscaler.adopted(machines) == 1
+
+
+def test_installed_crds_are_left_alone() -> None:
+    names = {c["metadata"]["name"] for c in autoscaler.own_definitions(["nodepools.karpenter.sh"])}
+    assert "nodepools.karpenter.sh" not in names
+    assert "proxmoxmachines.infrastructure.cluster.x-k8s.io" in names
+
+
+def test_a_lost_claim_fails_and_is_named() -> None:
+    run = Run("autoscaler, taken over", "moxwell", lost=("uid-1",))
+    assert is_bad(run)
+    assert "lost node claims: uid-1" in report([run])
 
 
 def test_the_crds_do_not_replace_those_of_cluster_api() -> None:

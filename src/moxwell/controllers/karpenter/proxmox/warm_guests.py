@@ -37,7 +37,7 @@ from moxwell.scheduling import last_applied
 from moxwell.scheduling.inventory_model import HostKey
 
 Json = dict[str, Any]
-NOT_OBSERVED = "RegionUnreachable"  # the reason that keeps the last power state
+NOT_OBSERVED = (("RegionUnreachable", "stopped"), (WARM, "unknown"))  # the first keeps the state
 NOT_WARM = {WARM_GUEST_OF: None, WARM_GUEST_HASH: None, RESERVED_FOR: None}
 DECIDED_BY_LAUNCH = ("templateName", "templateSelector", "numSockets", "numCores", "memoryMiB")
 
@@ -159,22 +159,18 @@ def host_of(machine: ProxmoxMachine) -> HostKey:
 
 def is_ready(machine: ProxmoxMachine) -> bool:
     """Whether a guest is cloned and stopped."""
-    return _is_stopped(machine, WARM)
+    return not machine.deleting and _state(machine) == (WARM, "stopped")
 
 
 def is_unobserved(machine: ProxmoxMachine) -> bool:
-    """Whether a guest was stopped before its region became unknown."""
-    return _is_stopped(machine, NOT_OBSERVED)
+    """Whether a guest was ready when its region, or its host's pvestatd, last answered."""
+    return not machine.deleting and _state(machine) in NOT_OBSERVED
 
 
-def _is_stopped(machine: ProxmoxMachine, reason: str) -> bool:
+def _state(machine: ProxmoxMachine) -> tuple[str, str]:
+    """The reason of the Ready condition, and the power state."""
     ready = next((c for c in machine.status.conditions if c.type == "Ready"), None)
-    return (
-        not machine.deleting
-        and ready is not None
-        and ready.reason == reason
-        and machine.status.power_state == "stopped"
-    )
+    return ready.reason if ready else "", machine.status.power_state
 
 
 def references(machines: Iterable[Machine]) -> dict[str, str]:
