@@ -37,6 +37,7 @@ from moxwell.scheduling import last_applied
 from moxwell.scheduling.inventory_model import HostKey
 
 Json = dict[str, Any]
+RESERVE_TRIES = 3
 NOT_OBSERVED = (("RegionUnreachable", "stopped"), (WARM, "unknown"))  # the first keeps the state
 NOT_WARM = {WARM_GUEST_OF: None, WARM_GUEST_HASH: None, RESERVED_FOR: None}
 DECIDED_BY_LAUNCH = ("templateName", "templateSelector", "numSockets", "numCores", "memoryMiB")
@@ -93,9 +94,11 @@ class WarmGuests:
     def ready(
         self, node_class: ProxmoxNodeClass, zones: Iterable[SelectedZone], uid: str
     ) -> dict[HostKey, ProxmoxMachine]:
-        """A guest for each host that has one; of those that are reserved only the claim's own."""
+        """A guest for each host that has one; only its own if the claim has reserved one."""
+        usable = list(filter(is_ready, self._usable(node_class, zones, uid)))
+        own = [m for m in usable if RESERVED_FOR in m.metadata.annotations]
         found: dict[HostKey, ProxmoxMachine] = {}
-        for machine in filter(is_ready, self._usable(node_class, zones, uid)):
+        for machine in own or usable:
             found.setdefault(host_of(machine), machine)
         return found
 
@@ -124,10 +127,21 @@ class WarmGuests:
                 yield machine
 
     async def reserve(self, warm: ProxmoxMachine, uid: str) -> bool:
-        """Reserve a guest for a claim; false if somebody else changed or took it."""
-        if warm.metadata.annotations.get(RESERVED_FOR) == uid:
-            return True
-        return await self._patch(warm, {"metadata": {"annotations": {RESERVED_FOR: uid}}})
+        """
+        Reserve a guest for a claim; false if another one has it.
+
+        The cache may be older than the last write, which may be our own with a lost answer.
+        """
+        found: ProxmoxMachine | None = warm
+        for _ in range(RESERVE_TRIES):
+            if found is None or not is_warm(found):
+                return False
+            if (holder := found.metadata.annotations.get(RESERVED_FOR)) is not None:
+                return holder == uid
+            if await self._patch(found, {"metadata": {"annotations": {RESERVED_FOR: uid}}}):
+                return True
+            found = await self._kube.find(ProxmoxMachine, warm.name, warm.namespace)
+        return False
 
     async def hand_over(self, warm: ProxmoxMachine, body: Json) -> bool:
         """Make the guest that of a launch: ``body`` is the ProxmoxMachine it becomes."""
