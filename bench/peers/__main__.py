@@ -1,20 +1,20 @@
 """
 ``python -m peers [--machines N] [--nodes N] [--volumes N] [scenario …]``: compare with peers.
 
-Builds the peers if they are missing and runs each scenario with the peer and with Moxwell, one
-after the other. Exits with 1 if the simulator answers a request with 501, or if Moxwell leaves
-something behind. Without a module registry nothing is run, and a message says so.
+Builds the peers of the scenarios if they are missing and runs each scenario with the peer and with
+Moxwell, one after the other. Exits with 1 if the simulator answers a request with 501, or if
+Moxwell leaves something behind. Without a module registry nothing is run, and a message says so.
 """
 
 import argparse
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import MappingProxyType
 
 from envtest import locate
 from envtest.__main__ import run as install
-from envtest.table import PEERS
 from moxwell.runtime import log
 from peers import bytecode
 from peers.autoscaler import run_autoscaler
@@ -24,6 +24,14 @@ from peers.nodes import run_nodes
 from peers.report import machine, report
 from peers.volumes import run_volumes
 
+PROGRAMS = MappingProxyType(
+    {
+        "machines": "capmox",
+        "nodes": "proxmox-ccm",
+        "volumes": "proxmox-csi-controller",
+        "autoscaler": "karpenter-proxmox",
+    }
+)
 Scenario = Callable[[Path], Iterator[Run]]
 
 
@@ -49,12 +57,12 @@ def main() -> int:
     known = scenarios(given)
     if unknown := [name for name in given.scenario if name not in known]:
         parser.error(f"no such scenario: {', '.join(unknown)}; known: {', '.join(known)}")
-    if _is_missing():
+    chosen = {n: s for n, s in known.items() if not given.scenario or n in given.scenario}
+    if _is_missing(programs_of(chosen)):
         print("peers: NOT RUN: the peers cannot be built, see above", file=sys.stderr)
         return 0
     bytecode.compile_all()
     log.configure(form="console", level="error")  # the simulated guests and control planes
-    chosen = {n: s for n, s in known.items() if not given.scenario or n in given.scenario}
     with tempfile.TemporaryDirectory(prefix="peers-") as scratch:
         runs = list(_all(given.keep or Path(scratch), chosen))
     text = report(runs)
@@ -68,10 +76,14 @@ def is_bad(run: Run) -> bool:
     return bool(run.unimplemented or (run.program == "moxwell" and (run.leftovers or run.lost)))
 
 
-def _is_missing() -> bool:
-    names = [tool.name for tool in PEERS]
-    install(names)
-    return bool(locate.missing(tuple(names)))
+def programs_of(scenarios: Iterable[str]) -> tuple[str, ...]:
+    """The programs of the peers that run in these scenarios."""
+    return tuple(PROGRAMS[name] for name in scenarios)
+
+
+def _is_missing(programs: tuple[str, ...]) -> bool:
+    install(list(programs))
+    return bool(locate.missing(programs))
 
 
 def _all(folder: Path, chosen: dict[str, Scenario]) -> Iterator[Run]:

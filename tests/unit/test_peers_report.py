@@ -1,11 +1,14 @@
 """The figures and the report of ``make peers``."""
 
 import os
+from argparse import Namespace
 
 import pytest
-from peers.__main__ import is_bad
+from peers.__main__ import is_bad, programs_of, scenarios
 from peers.figures import Exchange, Phase, Run, cpu_seconds, peak_mib
 from peers.report import report
+
+from envtest.table import PEERS
 
 CONFIG = Exchange("GET", "/nodes/pve1/qemu/100/config", 200)
 
@@ -55,6 +58,11 @@ def test_leftovers_and_repeated_calls_are_named() -> None:
 def test_requests_for_a_free_vmid_are_counted() -> None:
     text = report([run_of(CONFIG, *[Exchange("GET", "/cluster/nextid", 200)] * 2)])
     assert "nodes, ccm: 2 × GET /cluster/nextid" in text
+
+
+def test_each_scenario_has_a_peer_and_each_peer_a_scenario() -> None:
+    assert set(programs_of(scenarios(Namespace()))) == {tool.name for tool in PEERS}
+    assert programs_of(["autoscaler"]) == ("karpenter-proxmox",)
 
 
 def test_usage_of_this_process() -> None:
