@@ -180,7 +180,7 @@ def _machine_controller(machine: machines.MachineReconciler) -> Controller:
         needs=machines.needs,
         owns=LEGACY_CONDITIONS,
         pausable=True,
-        defers_status=machines.is_being_created,
+        defers_status=lambda obj: obj.deleting or machines.is_being_created(obj),
         urgent_status=machines.URGENT_STATUS,
     )
 
