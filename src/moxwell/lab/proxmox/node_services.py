@@ -2,6 +2,7 @@
 
 from moxwell.lab.proxmox.config_schema import devices
 from moxwell.lab.proxmox.config_schema.cpu_models import ABSTRACT, cpu_types, vendor
+from moxwell.lab.proxmox.errors import die
 from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute, Handler
 from moxwell.lab.proxmox.route_permissions import anyone, by_schema
@@ -31,6 +32,7 @@ _SERVICES = {
     "sshd": "OpenBSD Secure Shell server",
     "systemd-journald": "Journal Service",
 }
+_ESSENTIAL = ("pveproxy", "pvedaemon", "pve-cluster")
 _FLAGS = {
     "nested-virt": "Controls nested virtualization, namely 'svm' for AMD CPUs and 'vmx' for Intel.",
     "md-clear": "Required to let the guest OS know if MDS is mitigated correctly.",
@@ -73,6 +75,9 @@ def _command(verb: str) -> Handler:
 
     def handler(call: PveCall) -> str:
         async def worker(ctx: WorkerContext) -> None:
+            if verb == "stop" and call.params["service"] in _ESSENTIAL:
+                command = f"{call.params['service']} {verb}"
+                raise die(f"invalid service cmd '{command}': refusing to stop essential service!")
             ctx.log(f"systemctl {verb} {call.params['service']}")
 
         return call.spawn(f"srv{verb}", call.params["service"], worker)

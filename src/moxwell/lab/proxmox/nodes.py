@@ -1,7 +1,10 @@
 """``/nodes``: list, status, time, DNS and configuration of nodes."""
 
+import zoneinfo
+
 from moxwell.lab.proxmox.cluster import digest_of, version
 from moxwell.lab.proxmox.config_schema import formats
+from moxwell.lab.proxmox.errors import bad_params, die
 from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.resources import cpu_in_use, memory_in_use, node_rows
 from moxwell.lab.proxmox.route import ApiRoute
@@ -82,6 +85,9 @@ def get_time(call: PveCall) -> Row:
 
 
 def set_time(call: PveCall) -> None:
+    known = zoneinfo.available_timezones()
+    if known and call.params["timezone"] not in known:
+        raise bad_params(timezone="No such timezone")
     call.host.settings["timezone"] = call.params["timezone"]
 
 
@@ -100,28 +106,36 @@ def set_dns(call: PveCall) -> None:
 
 
 def get_config(call: PveCall) -> Row:
+    """GET config; one property comes without the digest."""
     kept = {k: v for k, v in call.host.settings.items() if k in _CONFIG}
-    if "property" in call.params and call.params["property"] != "all":
-        kept = {k: v for k, v in kept.items() if k == call.params["property"]}
+    if "property" in call.params:
+        return {k: v for k, v in kept.items() if k == call.params["property"]}
     return kept | {"digest": digest_of(kept)} if kept else {}
 
 
 def set_config(call: PveCall) -> None:
+    """PUT config: sets options, then deletes."""
     settings = call.host.settings
-    for name in formats.split_list(call.params.get("delete", "")):
-        settings.pop(name, None)
+    digest, kept = call.get("digest"), {k: v for k, v in settings.items() if k in _CONFIG}
+    if digest and kept and digest != digest_of(kept):
+        raise die("detected modified configuration - file changed by other user? Try again.")
     for name in _CONFIG:
         if name in call.params:
             settings[name] = call.params[name]
     if "description" in call.params:
         settings["description"] = call.params["description"].rstrip("\n") + "\n"
+    for name in formats.split_list(call.params.get("delete", "")):
+        settings.pop(name, None)
 
 
 def power(call: PveCall) -> None:
     """Accept reboot and shutdown without an effect; see the action ``host-down``."""
 
 
-_CONFIG = ("description", "wakeonlan", "startall-onboot-delay", "ballooning-target", "acme")
+_CONFIG = (
+    *("description", "wakeonlan", "startall-onboot-delay", "ballooning-target", "acme"),
+    *(f"acmedomain{number}" for number in range(6)),
+)
 _AUDIT, _MODIFY = perm("/nodes/{node}", "Sys.Audit"), perm("/nodes/{node}", "Sys.Modify")
 
 ROUTES = (
