@@ -130,20 +130,6 @@ def test_copies_at_the_same_time_share_the_bandwidth() -> None:
     run_session(body)
 
 
-def test_another_cluster_refuses_the_connection() -> None:
-    async def body(sim: SimulatorSession) -> None:
-        await sim.vm()
-        form = {"target-endpoint": "host=192.0.2.7,apitoken=t", "target-bridge": "1",
-                "target-storage": "1"}  # fmt: skip
-        answer = await sim.post("/nodes/n1/qemu/100/remote_migrate", **form)
-        assert (answer.status, answer.message) == (
-            500,
-            "Can't connect to 192.0.2.7:8006 (Connection refused)",
-        )
-
-    run_session(body)
-
-
 @pytest.mark.parametrize(
     "config, create, message",
     [

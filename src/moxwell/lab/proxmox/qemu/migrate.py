@@ -19,8 +19,10 @@ from moxwell.lab.proxmox.tasks import WorkerContext
 from moxwell.lab.proxmox.volumes.volume_store import VolumeStore
 
 
-def storage_map(text: str) -> tuple[str | None, dict[str, str], bool]:
-    """(default, mapping, identity) of ``targetstorage``."""
+def id_map(
+    text: str, parameter: str, what: str = "storage"
+) -> tuple[str | None, dict[str, str], bool]:
+    """(default, mapping, identity) of ``targetstorage`` and similar parameters."""
     default, pairs, same, problem = None, dict[str, str](), False, ""
     for item in formats.split_list(text):
         source, colon, target = item.partition(":")
@@ -37,7 +39,7 @@ def storage_map(text: str) -> tuple[str | None, dict[str, str], bool]:
     if same and (default or pairs):
         problem = problem or "identity mapping cannot be combined with other mappings"
     if problem:
-        raise bad_params(targetstorage=f"failed to parse storage map: {problem}\n")
+        raise param_error({parameter: f"failed to parse {what} map: {problem}\n"})
     return default, pairs, same
 
 
@@ -46,7 +48,7 @@ def _check_storages(call: PveCall, guest: SimGuest, target: str) -> None:
     if not text:
         check_available(call, guest, target)
         return
-    default, pairs, same = storage_map(text)
+    default, pairs, same = id_map(text, "targetstorage")
     if not same:
         call.check_vm(guest.vmid, "VM.Config.Disk")
     store = files.volume_store(call)
@@ -223,7 +225,7 @@ class _Migration:
             files.volume_store(call),
             VolumeStore(call.runtime, self._target),
         )
-        default, pairs, _ = storage_map(str(call.get("targetstorage") or ""))
+        default, pairs, _ = id_map(str(call.get("targetstorage") or ""), "targetstorage")
         for conf_drive in [*files.drives(guest.conf), *files.unused(guest.conf)]:
             name = conf_drive.storage or ""
             storage = call.region.storages.get(name)
