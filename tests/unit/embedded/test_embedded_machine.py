@@ -1,7 +1,9 @@
 """The Machine controller: links, node, drain, order of deletion, status without own status."""
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -25,7 +27,7 @@ from moxwell.embedded.clusterapi.machine.plan import (
     next_move,
     stamp,
 )
-from moxwell.embedded.clusterapi.machine.see import must_be_evicted, see_machine
+from moxwell.embedded.clusterapi.machine.see import is_due, must_be_evicted, see_machine
 from moxwell.embedded.clusterapi.machine.tenant_nodes import SharedNodeLists
 from moxwell.embedded.clusterapi.references import ReferenceResolver
 from moxwell.runtime.cache import Cache
@@ -367,3 +369,62 @@ def test_parts_are_read_live_only_if_missing_not_adopted_or_being_deleted(
         assert reader.read == read
 
     run_virtual(story())
+
+
+SILENT = {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
+
+
+class TenantWithLoad:
+    """A node with pods and a volume."""
+
+    def __init__(self, silent: bool) -> None:
+        due = {"deletionTimestamp": LONG_AGO}
+        pods = [
+            {"metadata": {"namespace": "a", "name": n, **m}} for n, m in (("new", {}), ("due", due))
+        ]
+        self._node = {**node(), **(SILENT if silent else {})}
+        self._rows = {"Pod": pods, "VolumeAttachment": [{"spec": {"nodeName": "n1"}}]}
+
+    async def find(self, kind: Any, name: str, namespace: str = "") -> Any:
+        return self._node
+
+    async def list(self, kind: Any, **more: Any) -> Any:
+        return SimpleNamespace(items=self._rows.get(kind.kind, [self._node]))
+
+
+@pytest.mark.parametrize(
+    ("silent", "pods", "volumes", "grace"),
+    [(False, ["new", "due"], 1, None), (True, ["new"], 0, 1)],
+    ids=["a kubelet that reports", "a silent kubelet"],
+)
+def test_a_silent_kubelet_is_not_waited_for(
+    silent: bool, pods: list[str], volumes: int, grace: int | None
+) -> None:
+    async def story() -> None:
+        tenant: Any = TenantWithLoad(silent)
+
+        async def find_tenant(_: Key) -> Any:
+            return tenant
+
+        resolver = ReferenceResolver([ProxmoxMachine.resource], {})
+        obj, nodes = machine(deleting=True, annotations=KNOWN), SharedNodeLists(LoopClock())
+        reader: Any = SimpleNamespace(find=tenant_cluster)
+        seen_now = await see_machine(obj, reader, resolver, find_tenant, nodes, NOW)
+        assert ([name for _, name in seen_now.pods], seen_now.attachments) == (pods, volumes)
+        move = next_move(obj, replace(seen_now, infrastructure=part()))
+        assert isinstance(move, Drain)
+        assert move.grace == grace
+
+    run_virtual(story())
+
+
+async def tenant_cluster(kind: Any, name: str, namespace: str = "") -> Any:
+    return SimpleNamespace(deleting=False)
+
+
+def test_a_pod_is_due_a_second_after_its_deletion() -> None:
+    def pod(seconds: int) -> Json:
+        return {"metadata": {"deletionTimestamp": stamp(NOW - timedelta(seconds=seconds))}}
+
+    assert [is_due(pod(seconds), NOW) for seconds in (-30, 1, 2)] == [False, False, True]
+    assert not is_due({"metadata": {}}, NOW)

@@ -95,7 +95,7 @@ class MachineController(Reconciler[Machine, ObservedMachine, MachineMove, Machin
         await tenant.merge(NODES, move.node, {"spec": {"unschedulable": True}})
         for namespace, name in move.pods:
             try:
-                await tenant.evict(name, namespace)
+                await tenant.evict(name, namespace, grace=move.grace)
             except (Busy, Missing):
                 continue  # a PodDisruptionBudget blocks it, or the pod is gone
         return recorded

@@ -28,6 +28,7 @@ from moxwell.runtime.writes import Merge, Write, Writes
 
 Json = dict[str, Any]
 WAIT_SECONDS = 5.0
+UNREACHABLE_GRACE = 1  # seconds for pods of a silent kubelet
 NODE_CHECK_SECONDS = 20.0  # between two reads of the node of a running machine
 NODE_NAME = "moxwell.dev/node-name"
 DRAIN_STARTED = "moxwell.dev/node-drain-start-time"
@@ -88,6 +89,11 @@ class InitializeNode:
     record: Merge | None
 
 
+def is_unreachable(node: Json | None) -> bool:
+    """Whether the kubelet of a node is silent: its pods never end, its volumes are not detached."""
+    return (condition(node, "Ready") or {}).get("status") == "Unknown"
+
+
 @dataclass(frozen=True, slots=True)
 class Drain:
     """Cordon the node and evict its pods; ``record`` stores the start time on the Machine."""
@@ -96,6 +102,7 @@ class Drain:
     node: str
     pods: tuple[tuple[str, str], ...] = field(repr=False)
     record: Merge | None = None
+    grace: int | None = None  # seconds; None: as each pod asks
     reason: str = MachineReason.DRAINING_NODE
     requeue_after: float = WAIT_SECONDS
 
@@ -220,7 +227,8 @@ def _drain(machine: Machine, seen: ObservedMachine) -> MachineMove | None:
     begun = started(machine, DRAIN_STARTED)
     if seen.pods and not _is_over(begun, limits.node_drain_timeout_seconds, seen.now):
         record = None if begun else _record(machine, DRAIN_STARTED, stamp(seen.now))
-        return Drain(tenant_key(machine), seen.node_name, seen.pods, record)
+        grace = UNREACHABLE_GRACE if is_unreachable(seen.node) else None
+        return Drain(tenant_key(machine), seen.node_name, seen.pods, record, grace)
     begun = started(machine, DETACH_STARTED)
     if seen.attachments and not _is_over(
         begun, limits.node_volume_detach_timeout_seconds, seen.now

@@ -1,12 +1,17 @@
 """Reads the parts of a Machine from the management API and from the API of its cluster."""
 
 from collections.abc import Awaitable, Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from moxwell.api.capi.core import Cluster, Machine
 from moxwell.api.capi.shared import ContractRef
-from moxwell.embedded.clusterapi.machine.plan import NODE_NAME, ObservedMachine, tenant_key
+from moxwell.embedded.clusterapi.machine.plan import (
+    NODE_NAME,
+    ObservedMachine,
+    is_unreachable,
+    tenant_key,
+)
 from moxwell.embedded.clusterapi.machine.tenant_nodes import SharedNodeLists
 from moxwell.embedded.clusterapi.references import (
     ReferenceResolver,
@@ -19,6 +24,7 @@ from moxwell.runtime.key import Key
 from moxwell.runtime.unstructured import Unstructured
 
 Json = dict[str, Any]
+DUE = timedelta(seconds=1)
 FindTenant = Callable[[Key], Awaitable[Reader | None]]
 
 
@@ -43,7 +49,7 @@ async def see_machine(
     try:
         tenant = await find_tenant(tenant_key(machine))
         node = await _node(tenant, nodes, machine, infrastructure) if tenant else None
-        pods, attachments = await _load(tenant, node) if machine.deleting else ((), 0)
+        pods, attachments = await _load(tenant, node, now) if machine.deleting else ((), 0)
     except MoxwellError:
         return ObservedMachine(
             now=now, bootstrap=bootstrap, infrastructure=infrastructure, tenant_answers=False
@@ -97,17 +103,29 @@ def is_settled(machine: Machine) -> bool:
 
 
 async def _load(
-    tenant: Reader | None, node: Json | None
+    tenant: Reader | None, node: Json | None, now: datetime
 ) -> tuple[tuple[tuple[str, str], ...], int]:
-    """The pods to evict from the node, and the number of volumes attached to it."""
+    """
+    The pods to evict from the node, and the number of volumes attached to it.
+
+    As in Cluster API a silent kubelet is not waited for: neither for pods whose deletion is due,
+    nor for volumes.
+    """
     if tenant is None or node is None:
         return (), 0
     name = node["metadata"]["name"]
     pods = (await tenant.list(PODS, fields={"spec.nodeName": name})).items
     attachments = (await tenant.list(VOLUME_ATTACHMENTS)).items
     attached = sum(a["spec"].get("nodeName") == name for a in attachments)
-    evicted = [p["metadata"] for p in pods if must_be_evicted(p)]
-    return tuple((m["namespace"], m["name"]) for m in evicted), attached
+    silent = is_unreachable(node)
+    left = [p["metadata"] for p in pods if must_be_evicted(p) and not (silent and is_due(p, now))]
+    return tuple((m["namespace"], m["name"]) for m in left), 0 if silent else attached
+
+
+def is_due(pod: Json, now: datetime) -> bool:
+    """Whether a pod should have ended by now."""
+    at = pod["metadata"].get("deletionTimestamp")
+    return at is not None and now - datetime.fromisoformat(at) > DUE
 
 
 def must_be_evicted(pod: Json) -> bool:
