@@ -196,7 +196,7 @@ def _versions(regions: Regions) -> list[dict[str, Any]]:
 def _row(row: HostExplanation) -> dict[str, Any]:
     verdict = "Current host" if row.here else "Would be chosen" if row.chosen else "Fits"
     others = "1 other replica" if row.replicas == 1 else f"{row.replicas or 'no'} other replicas"
-    because = f"{others} of its group, {row.load * 100:.0f} % allocated"
+    because = f"{others} of its group, {row.load * 100:.0f} % of CPU and memory"
     return {
         "region": row.region,
         "host": row.host,

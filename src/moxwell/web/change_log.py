@@ -9,11 +9,13 @@ import asyncio
 import secrets
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 Record = Mapping[str, Any]
+FIRST_LOOK_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +55,8 @@ class ChangeLog:
         self._now = Snapshot(0, now, {})
         self._changes: deque[RecordChange] = deque()
         self._capacity, self._most_records, self._kept_records = capacity, records, 0
-        self._changed = asyncio.Event()
-        self._readers = 0
+        self._changed, self._looked = asyncio.Event(), asyncio.Event()
+        self._readers, self._current = 0, False  # current: looked at since somebody follows
         self._requested = asyncio.Event()
 
     # Readers: the records need to be current only while somebody reads them
@@ -86,6 +88,10 @@ class ChangeLog:
     def put(self, records: Mapping[str, Record], *, at: datetime) -> RecordChange | None:
         """Replace all records; returns what changed, or None."""
         self._looked_at = at
+        self._now = replace(self._now, at=at)
+        self._current = self._readers > 0
+        self._looked.set()
+        self._looked = asyncio.Event()
         old = self._now.records
         changed = {key: record for key, record in records.items() if old.get(key) != record}
         removed = tuple(sorted(old.keys() - records.keys()))
@@ -127,15 +133,21 @@ class ChangeLog:
         """
         Yield changes after ``number`` as they happen; a snapshot if some are lost.
 
-        Without a change for ``quiet_seconds`` it yields that nothing changed.
+        Without a change for ``quiet_seconds`` it yields that nothing changed. If nobody
+        followed before, it waits a moment until the records are looked at again.
         """
         self._readers += 1
         self.request()
         try:
+            if not self._current:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(FIRST_LOOK_SECONDS):
+                        await self._looked.wait()
             async for item in self._follow(number, quiet_seconds):
                 yield item
         finally:
             self._readers -= 1
+            self._current = self._current and self._readers > 0
 
     async def _follow(
         self, number: int, quiet_seconds: float

@@ -77,6 +77,11 @@ def _state(
     return "ready", "Not attached: no pod uses it"
 
 
+PROVISIONER = "volume.kubernetes.io/storage-provisioner"  # annotation: it was asked for a volume
+_CREATING = "Waiting for its volume: the events of the claim say why it does not exist yet"
+_UNUSED = "Waiting for its volume, which is created when a pod uses the claim"
+
+
 def _unbound_claims(
     key: Key, claims: Iterable[PersistentVolumeClaim]
 ) -> Iterator[model.VolumeView]:
@@ -89,7 +94,7 @@ def _unbound_claims(
             claim=f"{claim.namespace}/{claim.name}",
             storage=claim.spec.storage_class_name or "",
             size_mib=_size(claim.spec.resources.requests.get("storage", 0)),
-            message="Waiting for its volume, which is created when a pod uses the claim",
+            message=_CREATING if PROVISIONER in claim.metadata.annotations else _UNUSED,
             state="waiting",
             since=claim.metadata.creation_timestamp,
         )

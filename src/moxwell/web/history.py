@@ -38,6 +38,8 @@ class HistoryEntry:
 class _MachineProgress:
     """The stages of one machine."""
 
+    name: str  # as events name it
+    cluster: str
     state: str
     stage: str
     since: datetime
@@ -176,13 +178,15 @@ class EventHistory:
     ) -> _MachineProgress:
         """A machine observed for the first time, which may be in any stage."""
         created = machine.created or now
+        names = (short_name(machine), f"{machine.namespace}/{machine.cluster}")
         if self._first:
             ready = ready_condition(machine)
             since = ready.since if ready is not None and ready.since is not None else now
-            progress = _MachineProgress(text.state, text.stage, since, settles=now + SETTLE)
+            progress = _MachineProgress(*names, text.state, text.stage, since, settles=now + SETTLE)
             progress.joined = not text.stage and text.state not in _WITHOUT_STAGE
         else:
-            progress = _MachineProgress("", STAGES[0], now, complete=(now - created) < FRESH)
+            fresh = (now - created) < FRESH
+            progress = _MachineProgress(*names, "", STAGES[0], now, complete=fresh)
             self._add_machine_event(now, "creating", machine, "Requested")
         progress.started[progress.stage or STAGES[0]] = created
         return progress
@@ -221,10 +225,9 @@ class EventHistory:
 
     def _remove_deleted(self, there: set[str], now: datetime) -> None:
         for key in [k for k in self._machines if k not in there]:
-            del self._machines[key]
-            self._add_event(
-                now, "ready", key.partition("/")[2], "Deleted, with guest, disks and addresses"
-            )
+            gone = self._machines.pop(key)
+            text = "Deleted, with guest, disks and addresses"
+            self._add_event(now, "ready", gone.name, text, gone.cluster)
 
     def _update_answers(self, overview: InfrastructureOverview) -> None:
         """Events of regions and hosts; a lost region is one event, not one for each host."""

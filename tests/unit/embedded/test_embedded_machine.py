@@ -12,9 +12,9 @@ import pytest
 from moxwell.api.capi.core import Machine
 from moxwell.api.capi.shared import ContractRef
 from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.embedded.clusterapi.machine.cluster_answers import GRACE_SECONDS, ClusterAnswers
 from moxwell.embedded.clusterapi.machine.controller import is_progress, is_text
 from moxwell.embedded.clusterapi.machine.describe import describe
-from moxwell.embedded.clusterapi.machine.first_answers import GRACE_SECONDS, FirstAnswers
 from moxwell.embedded.clusterapi.machine.plan import (
     DETACH_STARTED,
     DRAIN_STARTED,
@@ -237,25 +237,23 @@ def test_status(
     assert (status.node_ref.name if status.node_ref else None) == node_name
 
 
-def test_what_is_known_of_a_node_stays_until_its_cluster_answers_after_a_start() -> None:
+def test_what_is_known_of_a_node_stays_while_an_answer_is_awaited() -> None:
     obj = machine(annotations=KNOWN)
     observed = seen(infrastructure=part(), tenant_answers=False, answer_awaited=True)
     assert describe(obj, observed, next_move(obj, observed)) is None
 
 
-@pytest.mark.parametrize(
-    ("seconds", "answered", "awaited"),
-    [(0, False, True), (GRACE_SECONDS, False, False), (0, True, False)],
-)
-def test_the_first_answer_is_awaited_for_a_while(
-    seconds: float, answered: bool, awaited: bool
-) -> None:
+def test_an_answer_is_awaited_for_a_while_after_the_start_and_after_each_answer() -> None:
     async def story() -> None:
-        answers = FirstAnswers(LoopClock())
-        if answered:
-            answers.answered(Key("team", "c1"))
-        await asyncio.sleep(seconds)
-        assert answers.is_awaited(Key("team", "c1")) is awaited
+        answers, cluster = ClusterAnswers(LoopClock()), Key("team", "c1")
+        await asyncio.sleep(GRACE_SECONDS - 1)
+        assert answers.is_awaited(cluster)
+        await asyncio.sleep(2)
+        assert not answers.is_awaited(cluster)
+        answers.answered(cluster)
+        await asyncio.sleep(GRACE_SECONDS - 1)
+        assert answers.is_awaited(cluster)
+        assert not answers.is_awaited(Key("team", "c2"))
 
     run_virtual(story())
 

@@ -48,11 +48,10 @@ def test_any_remembered_moment_is_as_it_was(
 
 
 def test_a_reader_that_was_away_too_long_gets_the_whole_picture() -> None:
-    ring = ChangeLog(START, capacity=2)
-    for second in range(6):
-        ring.put({"a": {"v": second}}, at=at(second))
-
     async def first(number: int) -> RecordChange | Snapshot | Unchanged:
+        ring = ChangeLog(START, capacity=2)
+        for second in range(6):
+            ring.put({"a": {"v": second}}, at=at(second))
         return await anext(ring.follow(number))
 
     assert isinstance(run_virtual(first(1)), Snapshot)
@@ -167,6 +166,27 @@ def test_a_guest_that_is_bound_is_in_the_block_of_its_numa_node() -> None:
     guests = {"a": GuestArea(8192), "b": GuestArea(8192, 1), "c": GuestArea(8192, 0)}
     places = Layout((2, 2)).place(guests)
     assert (places["b"].block, places["c"].block) == (1, 0)
+
+
+@pytest.mark.parametrize("looks", [True, False], ids=["looked at", "nobody looks"])
+def test_the_first_reader_gets_what_was_just_looked_at(looks: bool) -> None:
+    async def main() -> None:
+        log = ChangeLog(START)
+        log.put({"a": {"v": 1}}, at=at(1))
+
+        async def look() -> None:
+            await asyncio.sleep(1)
+            log.put({"a": {"v": 1}}, at=at(500))
+
+        task = asyncio.create_task(look()) if looks else None
+        following = log.follow(-1)
+        found = await anext(following)
+        assert (found.number, found.at) == (1, at(500 if looks else 1))
+        if task is not None:
+            await task
+        await following.aclose()
+
+    run_virtual(main())
 
 
 def test_a_reader_of_a_quiet_log_hears_when_it_was_looked_at() -> None:

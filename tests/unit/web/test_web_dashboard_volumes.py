@@ -74,6 +74,11 @@ def test_a_claim_without_a_volume_is_shown_as_a_wish() -> None:
     )
     (found,) = dashboard_volumes.volumes_of(KEY, caches)
     assert (found.name, found.state, found.storage) == ("pending", "waiting", "proxmox-ceph")
+    assert "when a pod uses" in found.message
+    asked = {"annotations": {dashboard_volumes.PROVISIONER: "csi.moxwell.dev"}}
+    caches = TenantCache(made(PersistentVolumeClaim, "pending", spec=spec, metadata=asked))
+    (found,) = dashboard_volumes.volumes_of(KEY, caches)
+    assert "events of the claim" in found.message
 
 
 def test_a_tenant_that_sleeps_shows_nothing() -> None:

@@ -215,6 +215,15 @@ def test_the_feed_tells_what_passed_between_two_looks(
     assert all(line.startswith(start) for line, start in zip(lines, said, strict=True)), lines
 
 
+def test_a_deleted_machine_has_the_names_that_it_had() -> None:
+    views = Views()
+    for second, machines in enumerate(((), (MACHINE,), ())):
+        views.records(estate(NOW + timedelta(seconds=second), *machines))
+    first, last = views.history.events[0], views.history.events[-1]
+    assert last.sentence.startswith("Deleted")
+    assert (last.name, last.cluster) == (first.name, first.cluster) != ("", "")
+
+
 def test_what_was_there_before_is_no_news() -> None:
     records = Views().records(estate(NOW, MACHINE))
     assert not [k for k in records if k.startswith("event/")]

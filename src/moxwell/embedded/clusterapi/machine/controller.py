@@ -7,8 +7,8 @@ from typing import Any
 from moxwell.api.capi.core import Machine, MachineStatus
 from moxwell.api.capi.shared import MACHINE_FINALIZER
 from moxwell.clock import Clock
+from moxwell.embedded.clusterapi.machine.cluster_answers import ClusterAnswers
 from moxwell.embedded.clusterapi.machine.describe import describe
-from moxwell.embedded.clusterapi.machine.first_answers import FirstAnswers
 from moxwell.embedded.clusterapi.machine.plan import (
     NODE_NAME,
     DeleteNode,
@@ -52,7 +52,7 @@ class MachineController(Reconciler[Machine, ObservedMachine, MachineMove, Machin
         parts: Sequence[Any],
     ) -> None:
         self._kube, self._resolver, self._tenants, self._clock = kube, resolver, tenants, clock
-        self._nodes, self._answers = SharedNodeLists(clock), FirstAnswers(clock)
+        self._nodes, self._answers = SharedNodeLists(clock), ClusterAnswers(clock)
         self.watches: Sequence[Watch] = tuple(
             watch
             for part in parts

@@ -66,7 +66,7 @@ class ObservedMachine:
     infrastructure: Unstructured | None = None
     node: Json | None = None
     tenant_answers: bool = True
-    answer_awaited: bool = False  # not since the start; what was known of the node stays
+    answer_awaited: bool = False  # what was known of the node stays for a while
     pods: tuple[tuple[str, str], ...] = ()  # namespace and name; to be evicted before deletion
     attachments: int = 0
 

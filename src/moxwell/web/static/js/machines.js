@@ -50,6 +50,7 @@ export function machine(key) {
 }
 const part = (label, head, text) => h("div", { key: label }, h("span", { class: "sub" }, label), h("b", {}, head || ""), h("span", { class: "dim" }, text || ""));
 
+const STEPS = [2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400]; // seconds between two figures
 function timeline(m) {
   if (!m.timeline.length) return null;
   const begin = Date.parse(m.timeline[0].start);
@@ -58,7 +59,8 @@ function timeline(m) {
   const total = Math.max(10, (Math.max(...ends, begin + 10000) - begin) / 1000);
   const x = (iso) => `${(100 * (Date.parse(iso) - begin)) / 1000 / total}%`;
   const w = (seconds) => `${Math.min(100, (100 * seconds) / total)}%`;
-  const ticks = [0, 1, 2, 3, 4, 5].map((i) => (i * total) / 6);
+  const step = STEPS.find((seconds) => total / seconds <= 6) || total / 6;
+  const ticks = [...Array(Math.floor(total / step) + 1).keys()].map((i) => i * step).filter((t) => t < 0.95 * total);
   return h("div", { class: "card" }, h("header", {}, h("h2", {}, "From claim to node"), h("span", { class: "sub" }, running ? `${span(total)} so far; the thin line is typical` : `${span(total)} in all; the thin line is typical`), h("span", { class: "sub right" }, `claimed ${clock(m.timeline[0].start)}`)),
     h("div", { class: "gantt" }, h("div", { class: "axis" }, h("div"), h("div", {}, ticks.map((t, i) => h("span", { key: i, style: { left: w(t) } }, span(t)))), h("div", { class: "num" }, "took / typical")),
       m.timeline.map((s) => {
@@ -81,7 +83,7 @@ function placement(m, key) {
   const rows = places(key);
   if (!rows.length) return null;
   return h("div", { class: "card" }, h("header", {}, h("h2", {}, m.host ? `Why ${m.host}` : "Possible hosts"), h("span", { class: "sub" }, m.asked || "")),
-    table([["", "icon"], ["Host", "name"], ["Memory allocated"], ["Verdict"], ["Because", "wide dim"]], rows.map((p) => ({ key: `${p.region}/${p.host}`, class: p.chosen ? "chosen" : "", cells: [icon(p.fits || p.chosen ? "check" : "cross"), h("span", {}, h("span", { class: "faint" }, `${p.region}/`), h("b", {}, p.host)),
+    table([["", "icon"], ["Host", "name"], ["CPU and memory"], ["Verdict"], ["Because", "wide dim"]], rows.map((p) => ({ key: `${p.region}/${p.host}`, class: p.chosen ? "chosen" : "", cells: [icon(p.fits || p.chosen ? "check" : "cross"), h("span", {}, h("span", { class: "faint" }, `${p.region}/`), h("b", {}, p.host)),
       h("span", { class: "one" }, h("span", { class: "free" }, h("i", { style: { width: `${Math.min(100, 100 * p.load)}%` } })), `${Math.round(100 * p.load)} %`), h("b", {}, p.verdict), p.because] }))));
 }
 function doings(m, key) {
