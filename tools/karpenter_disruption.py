@@ -67,7 +67,7 @@ def disruption_snapshot(
     types = {p.name: p.instance_types for p in cluster.pools}
     return DisruptionSnapshot(
         cluster,
-        tuple(disruption_pool(p, types[p["name"]]) for p in case["nodePools"]),
+        tuple(disruption_pool(p, types[p["name"]]) for p in case.get("nodePools") or ()),
         tuple(map(disruption_node, case.get("nodes") or (), cluster.nodes)),
         tuple(p for p in given.pods if not p.node_name),
         given.limits,

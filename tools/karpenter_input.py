@@ -118,7 +118,7 @@ def node_of(each: Json) -> ClusterNode:
     state = each["state"]
     managed, has_node = state != "unmanaged", state != "launched"
     initialized = state in ("initialized", "unmanaged")
-    labels = dict(each["labels"])
+    labels = dict(each.get("labels") or {})
     own = dict(labels)
     if state in ("registered", "initialized"):
         own[REGISTERED] = "true"
@@ -128,8 +128,8 @@ def node_of(each: Json) -> ClusterNode:
     return ClusterNode(
         each["name"],
         label_pairs(own if has_node else labels),
-        offered(each["capacity"]),
-        offered(each["allocatable"]),
+        offered(each.get("capacity")),
+        offered(each.get("allocatable")),
         taints if initialized else expected_taints(taints, startup),
         label_pairs(own) if has_node else (),
         taints if has_node else (),
@@ -174,9 +174,10 @@ def options_of(options: Json | None) -> SolverOptions:
 def case_input(case: Json, catalogues: Mapping[str, tuple[InstanceType, ...]]) -> CaseInput:
     """Read a provisioning case."""
     pools = tuple(
-        pool_of(p, catalogues[p.get("catalogue") or case["catalogue"]]) for p in case["nodePools"]
+        pool_of(p, catalogues[p.get("catalogue") or case["catalogue"]])
+        for p in case.get("nodePools") or ()
     )
-    pods = pods_of(case["pods"])
+    pods = pods_of(case.get("pods") or ())
     bound = tuple(p for p, _ in pods if p.node_name)
     refused = {
         p.name: text for p, json in pods if not p.node_name and (text := pod_refusal(json, RULES))
