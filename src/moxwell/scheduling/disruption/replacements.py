@@ -10,7 +10,7 @@ from moxwell.scheduling.packing.results import PlannedClaim
 from moxwell.scheduling.packing.type_table import bits
 from moxwell.scheduling.requirement_sets import RequirementAlgebra, RequirementSet
 from moxwell.scheduling.requirements import LabelRequirement
-from moxwell.scheduling.well_known_labels import CAPACITY_TYPE, ON_DEMAND, RESERVED, SPOT
+from moxwell.scheduling.well_known_labels import CAPACITY_TYPE, SPOT
 
 LEAST_SPOT_OPTIONS = 15
 _ONLY_SPOT = LabelRequirement(CAPACITY_TYPE, False, frozenset({SPOT}))
@@ -45,9 +45,7 @@ class ReplacementRules:
     def cheaper(self, given: NodeReplacement, price: float) -> NodeReplacement | DisruptionBlocked:
         """The replacement with the types that cost less than ``price`` at worst."""
         table = given.claim.table
-        kept = tuple(
-            i for i in given.options if worst_price(given.claim, i, given.requirements) < price
-        )
+        kept = tuple(i for i in given.options if table.worst_price(i, given.requirements) < price)
         missing = table.missing_values(sum(1 << i for i in kept), given.requirements)
         if missing:
             labels = " ".join(sorted(missing))
@@ -117,13 +115,3 @@ def may_be(requirements: RequirementSet, capacity_type: str) -> bool:
     """Whether a claim may be launched with a capacity type."""
     known = requirements.get(CAPACITY_TYPE)
     return known is None or known.has(capacity_type)
-
-
-def worst_price(claim: PlannedClaim, number: int, requirements: RequirementSet) -> float:
-    """The highest price of the capacity type that is launched: reserved, else spot, else other."""
-    offerings = tuple(claim.table.launchable(number, requirements))
-    for capacity_type in (RESERVED, SPOT, ON_DEMAND):
-        prices = [o.price for o in offerings if o.capacity_type == capacity_type]
-        if prices:
-            return max(prices)
-    return inf

@@ -18,7 +18,7 @@ from moxwell.scheduling.disruption.candidates import (
     within_allowances,
 )
 from moxwell.scheduling.disruption.commands import DisruptionCommand, NodeReplacement
-from moxwell.scheduling.disruption.replacements import ReplacementRules, may_be, worst_price
+from moxwell.scheduling.disruption.replacements import ReplacementRules, may_be
 from moxwell.scheduling.disruption.simulation import DisruptionSimulator
 from moxwell.scheduling.packing.results import PlannedClaim
 from moxwell.scheduling.packing.run import PlacementPolicy
@@ -196,7 +196,8 @@ class ConsolidationSearch:
 
 
 def _least(given: NodeReplacement) -> float:
-    return min(worst_price(given.claim, i, given.requirements) for i in given.options)
+    worst = given.claim.table.worst_price
+    return min(worst(i, given.requirements) for i in given.options)
 
 
 def better(

@@ -98,13 +98,10 @@ def relaxed_packing(
     solver: Solver, pods: Sequence[PodDemand], most_variables: float = inf
 ) -> RelaxedPacking | None:
     """The packing of the relaxed problem; None if it has more variables than are allowed."""
-    model = _empty_model()
     counts = Counter(solver.shapes.of(p.shape).number for p in pods)
     shapes = {t.number: t for p in pods if (t := solver.shapes.of(p.shape))}
-    columns = tuple(_merged(_columns(solver, shapes)))
-    if sum(1 + len(c.shapes) for c in columns) > most_variables:
-        return None
-    return _solved(model, columns, shapes, counts)
+    columns = _merged(_columns(solver, shapes), most_variables)
+    return None if columns is None else _solved(_empty_model(), columns, shapes, counts)
 
 
 def _variants(solver: Solver, traits: ShapeTraits) -> Iterator[ShapeTraits]:
@@ -136,6 +133,7 @@ def _new_nodes(
     solver: Solver, template: ClaimTemplate, shapes: dict[int, ShapeTraits]
 ) -> Iterator[_Column]:
     daemons = {i: g.overhead for g in template.daemons for i in bits(g.types)}
+    groups = _groups(solver, template, shapes)
     for index in bits(template.options):
         own = template.table.types[index]
         room = solver.axis.vector(own.allocatable)
@@ -144,49 +142,71 @@ def _new_nodes(
         of_type = solver.algebra.of(own.requirements)
         for offering, labels in template.table.offerings[index]:
             if offering.available and template.table.allows(template.requirements, labels):
-                node = (template.requirements, of_type, labels)
                 found = frozenset(
-                    n for n, t in shapes.items() if _serves(solver, template, node, t)
+                    number
+                    for wanted, numbers in groups.items()
+                    if _serves(solver, of_type, labels, wanted)
+                    for number in numbers
                 )
                 kind = (template.number, index)
                 yield _Column(offering.price, room, found, kinds=frozenset({kind}))
 
 
+def _groups(
+    solver: Solver, template: ClaimTemplate, shapes: dict[int, ShapeTraits]
+) -> dict[tuple[RequirementSet, ...], list[int]]:
+    """
+    Shapes that the template serves, by what they want of a node.
+
+    A shape may want one of several things: preferences are dropped if need be.
+    """
+    found: dict[tuple[RequirementSet, ...], list[int]] = {}
+    for number, traits in shapes.items():
+        wanted = tuple(
+            each.all[0]
+            for each in _variants(solver, traits)
+            if not untolerated(template.pool.taints, each.shape.tolerations)
+            and not solver.algebra.mismatches(template.requirements, each.all[0], lenient=True)
+        )
+        if wanted:
+            found.setdefault(wanted, []).append(number)
+    return found
+
+
 def _serves(
     solver: Solver,
-    template: ClaimTemplate,
-    node: tuple[RequirementSet, RequirementSet, RequirementSet],
-    traits: ShapeTraits,
+    of_type: RequirementSet,
+    labels: RequirementSet,
+    wanted: tuple[RequirementSet, ...],
 ) -> bool:
-    """Whether pods of a shape, if need be without preferences, may be on such a node."""
-    pool, of_type, labels = node
-    algebra = solver.algebra
-    for each in _variants(solver, traits):
-        wanted = each.all[0]
-        if untolerated(template.pool.taints, each.shape.tolerations):
-            continue
-        if algebra.mismatches(pool, wanted, lenient=True):
-            continue
-        if algebra.conflicts(of_type, wanted) or algebra.conflicts(labels, wanted):
-            continue
-        return True
-    return False
+    """Whether a node of the type with the labels of an offering is one of those wanted."""
+    conflicts = solver.algebra.conflicts
+    return any(not conflicts(of_type, each) and not conflicts(labels, each) for each in wanted)
 
 
-def _merged(columns: Iterator[_Column]) -> Iterator[_Column]:
-    """Columns without those that another one replaces at no higher price."""
+def _merged(columns: Iterator[_Column], most_variables: float) -> tuple[_Column, ...] | None:
+    """
+    Columns without those that another one replaces at no higher price.
+
+    None as soon as the model has more variables than are allowed.
+    """
+    existing: list[_Column] = []
     cheapest: dict[tuple[Vector, frozenset[int]], _Column] = {}
+    variables = 0
     for each in columns:
-        if each.most is not None:
-            yield each
-            continue
         key = (each.room, each.shapes)
-        known = cheapest.get(key)
-        if known is None or each.price < known.price:
+        known = None if each.most is not None else cheapest.get(key)
+        if known is None:
+            variables += 1 + len(each.shapes)
+            if variables > most_variables:
+                return None
+        if each.most is not None:
+            existing.append(each)
+        elif known is None or each.price < known.price:
             cheapest[key] = each
         elif each.price == known.price:
             cheapest[key] = replace(known, kinds=known.kinds | each.kinds)
-    yield from cheapest.values()
+    return (*existing, *cheapest.values())
 
 
 def _solved(

@@ -22,6 +22,7 @@ from moxwell.scheduling.well_known_labels import HOSTNAME
 
 _EQUAL = 1e-9
 _MOST_PODS_BY_PRICE = 500
+_MOST_PODS_IN_TURNS = 150  # with more pods, lucky turns even out and comparing prices takes long
 _OTHER_TURNS = (1, 2)
 _MOST_VARIABLES = 300  # of the model that HiGHS solves; larger ones take longer than the packing
 
@@ -73,7 +74,12 @@ def attempts(pods: Sequence[PodDemand]) -> tuple[tuple[PlacementPolicy, int], ..
     first = ((PlacementPolicy.FULLEST, 0), (PlacementPolicy.LEAST_INCREASE, 0))
     if not any(map(_has_domains, {p.shape for p in pods})):
         return first
-    return (*first, *((policy, turn) for turn in _OTHER_TURNS for policy in PlacementPolicy))
+    again = [
+        policy
+        for policy in PlacementPolicy
+        if policy is not PlacementPolicy.LEAST_INCREASE or len(pods) <= _MOST_PODS_IN_TURNS
+    ]
+    return (*first, *((policy, turn) for turn in _OTHER_TURNS for policy in again))
 
 
 def _has_domains(shape: PodShape) -> bool:

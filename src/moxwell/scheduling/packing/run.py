@@ -187,9 +187,15 @@ class SolverRun:
 
     def _least_increase(self, fitting: Iterator[_Fit], pod_class: PodClass) -> _Fit | None:
         """The claim whose price the pod raises least; None if a new one is cheaper."""
-        compared = islice(fitting, _MOST_COMPARED)
-        best = min(compared, key=lambda f: self._increase(f[1], f[2]), default=None)
-        if best is None or self._is_dearer_than_new(best[1], best[2], pod_class):
+        best: _Fit | None = None
+        least = inf
+        for found in islice(fitting, _MOST_COMPARED):
+            increase = self._increase(found[1], found[2])
+            if increase < least:
+                best, least = found, increase
+            if least <= 0:
+                return best  # a price never falls, so a new claim is not cheaper either
+        if best is None or least > self._price_of_new(pod_class):
             return None
         return best
 
@@ -203,11 +209,6 @@ class SolverRun:
         """Whether a claim that can be one of the wanted types no longer could."""
         wanted = self._wanted.get(claim.template.number, 0)
         return bool(claim.options & wanted) and not found.options & wanted
-
-    def _is_dearer_than_new(
-        self, claim: NewClaim, found: ClaimPlacement, pod_class: PodClass
-    ) -> bool:
-        return self._increase(claim, found) > self._price_of_new(pod_class)
 
     def _increase(self, claim: NewClaim, found: ClaimPlacement) -> float:
         """How much dearer a claim becomes."""

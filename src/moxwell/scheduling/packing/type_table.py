@@ -18,8 +18,9 @@ from moxwell.scheduling.packing.instance_types import InstanceType, Offering
 from moxwell.scheduling.packing.resource_axis import ResourceAxis, Vector
 from moxwell.scheduling.requirement_sets import RequirementAlgebra, RequirementSet
 from moxwell.scheduling.requirements import LabelRequirement
-from moxwell.scheduling.well_known_labels import RESERVED
+from moxwell.scheduling.well_known_labels import ON_DEMAND, RESERVED, SPOT
 
+_LAUNCHED_FIRST = (RESERVED, SPOT, ON_DEMAND)
 _LIMIT = 2**62  # amounts fit into the arrays of the claim index
 
 
@@ -42,9 +43,10 @@ class OfferingGroup:
 class PriceOrder:
     """Types, cheapest first; equal ones by their place in the catalogue."""
 
-    __slots__ = ("_first", "offered", "types")
+    __slots__ = ("_first", "offered", "prices", "types")
 
     def __init__(self, prices: list[float]) -> None:
+        self.prices = prices
         self.types = sorted((price, index) for index, price in enumerate(prices))
         self.offered = _mask(price < inf for price in prices)
         self._first = list(accumulate((1 << index for _, index in self.types), or_))
@@ -88,6 +90,7 @@ class TypeTable:
         self._compatible: dict[int, int] = {}
         self._orders: dict[frozenset[int], PriceOrder] = {}
         self._order_of: dict[int, PriceOrder] = {}
+        self._worst: dict[tuple[int, int], float] = {}
 
     def _offering_groups(self) -> tuple[OfferingGroup, ...]:
         sets: dict[int, RequirementSet] = {}
@@ -198,7 +201,24 @@ class TypeTable:
 
     def price(self, index: int, requirements: RequirementSet) -> float:
         """The price of the cheapest launchable offering; infinite if there is none."""
-        return min((o.price for o in self.launchable(index, requirements)), default=inf)
+        return self._order(requirements).prices[index]
+
+    def worst_price(self, index: int, requirements: RequirementSet) -> float:
+        """
+        The highest price of a type at a launch; infinite if there is no offering.
+
+        Reserved capacity is launched before spot, and spot before on-demand.
+        """
+        key = (index, requirements.number)
+        found = self._worst.get(key)
+        if found is None:
+            prices: dict[str, float] = {}
+            for offering in self.launchable(index, requirements):
+                kind = offering.capacity_type
+                prices[kind] = max(offering.price, prices.get(kind, 0.0))
+            known = (prices[kind] for kind in _LAUNCHED_FIRST if kind in prices)
+            found = self._worst[key] = next(known, inf)
+        return found
 
     def by_price(self, requirements: RequirementSet) -> list[tuple[float, int]]:
         """All types with their price, cheapest first, then by their place in the catalogue."""
