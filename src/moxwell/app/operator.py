@@ -29,6 +29,7 @@ from moxwell.controllers.cloud.metrics import RequestMetrics
 from moxwell.controllers.infra.known_regions import KnownRegions
 from moxwell.controllers.infra.policy import InfraPolicy
 from moxwell.controllers.infra.region_registry import RegionRegistry
+from moxwell.controllers.infra.waiting_placements import WaitingPlacements
 from moxwell.errors import Invalid
 from moxwell.kube import kubeconfig
 from moxwell.kube.transport import KubeTransport
@@ -183,6 +184,7 @@ class _Operator:
     registry: RegionRegistry
     options: OperatorOptions
     provider: autoscaler_files.ProviderSettings
+    waiting: WaitingPlacements
     held: Reservations = field(default_factory=Reservations)
 
     def add_infra(self, scaled: Key | None) -> None:
@@ -198,6 +200,7 @@ class _Operator:
             policy=policy,
             hosts=self.provider.hosts,
             is_scaled=lambda cluster: cluster == scaled,
+            waiting=self.waiting,
         )
 
     def add_autoscaler(self, scaled: Key) -> None:
@@ -206,7 +209,13 @@ class _Operator:
 
         settings = self.provider
         side = management_side(
-            self.runtime, self.clock, self.regions, self.registry, self.held, settings.hosts
+            self.runtime,
+            self.clock,
+            self.regions,
+            self.registry,
+            self.held,
+            settings.hosts,
+            self.waiting,
         )
         provider = add_provider(
             side,
@@ -246,7 +255,9 @@ def compose(
 ) -> None:
     """Add the selected controllers and the webhooks."""
     chosen = controller_selection.choose(options.controllers)
-    made = _Operator(runtime, clock, regions, registry, options, _provider(options))
+    made = _Operator(
+        runtime, clock, regions, registry, options, _provider(options), WaitingPlacements(clock)
+    )
     scaled = _scaled_cluster(options)
     if "infra" in chosen.groups:
         made.add_infra(scaled)

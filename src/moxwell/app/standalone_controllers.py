@@ -34,6 +34,7 @@ from moxwell.controllers.infra.known_regions import KnownRegions
 from moxwell.controllers.infra.policy import InfraPolicy
 from moxwell.controllers.infra.region_registry import RegionRegistry
 from moxwell.controllers.infra.setup import Infra, add_infra
+from moxwell.controllers.infra.waiting_placements import WaitingPlacements
 from moxwell.controllers.karpenter import options as autoscaler_options
 from moxwell.controllers.karpenter.options import AutoscalerConfig
 from moxwell.controllers.karpenter.proxmox.setup import ManagementSide, management_side
@@ -127,7 +128,8 @@ async def add_controllers(
 
     held, known = Reservations(), RegionRegistry(regions, context.configs)
     provider = _provider_settings(options)
-    side = management_side(runtime, clock, regions, known, held, provider.hosts)
+    waiting = WaitingPlacements(clock)
+    side = management_side(runtime, clock, regions, known, held, provider.hosts, waiting)
     autoscaler = _autoscaler(stack, side, context, defaults, provider)
     volumes = TenantVolumes(runtime.manager.caches, held, clock)
     planes = await _open_control_planes(context.state, clock, options, regions, autoscaler, volumes)
@@ -135,6 +137,7 @@ async def add_controllers(
     infra = add_infra(
         runtime, clock, regions, held,
         registry=known, policy=policy, hosts=provider.hosts, volumes=volumes.in_tenant,
+        waiting=waiting,
     )  # fmt: skip
     facts = KnownRegions(regions, known, clock, _template_builds(runtime))
     rules.validators = Validators.make(runtime, facts, clock, defaults, volumes.by_cluster)

@@ -91,8 +91,14 @@ class GuestSize:
     @property
     def price(self) -> float:
         """The price per hour, as the provider computes it: electricity of CPU and memory."""
-        full = CPU_PRICE * self.capacity.get(CPU, 0) / 1000 + GB_PRICE * self.memory_bytes / GB
-        return full * SPOT_PRICE if self.capacity_type == SPOT else full
+        cpus = self.capacity.get(CPU, 0) / 1000
+        return guest_price(cpus, self.memory_bytes, self.capacity_type)
+
+
+def guest_price(cpus: float, memory_bytes: int, capacity_type: str) -> float:
+    """The price per hour of CPUs and memory."""
+    full = CPU_PRICE * cpus + GB_PRICE * memory_bytes / GB
+    return full * SPOT_PRICE if capacity_type == SPOT else full
 
 
 def family_sizes(

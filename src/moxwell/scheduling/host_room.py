@@ -77,6 +77,19 @@ class HostRoom:
             numa=numa,
         )
 
+    def more(self, cpus: int, memory_bytes: int, use: GuestCpuUse | None = None) -> "HostRoom":
+        """The room when a guest is gone; ``use`` is what it uses of CPUs and NUMA nodes."""
+        numa = self.numa
+        if numa is not None and use in numa.guests:
+            at = numa.guests.index(use)
+            numa = replace(numa, guests=(*numa.guests[:at], *numa.guests[at + 1 :]))
+        return replace(
+            self,
+            cpus=self.cpus + cpus,
+            memory_bytes=self.memory_bytes + memory_bytes,
+            numa=numa,
+        )
+
 
 def _use(size: GuestSize, found: NumaPlacement, huge_page_mib: int) -> GuestCpuUse:
     """What a guest uses of its host where it was placed."""

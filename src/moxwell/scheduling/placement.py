@@ -269,21 +269,35 @@ def _template(
 
 
 def _compute(request: PlacementRequest, host: CandidateHost, usage: _HostUsage) -> list[str]:
-    why, limits = [], request.limits
-    cpu_percent = limits.cpu_percent if host.cpu_percent is None else host.cpu_percent
-    memory_percent = limits.memory_percent if host.memory_percent is None else host.memory_percent
+    why = []
+    cpus, memory_bytes = _free(request, host, usage)
     if host.cpus and request.cpus > host.cpus:
         why.append(f"needs {request.cpus} CPUs, the host has {host.cpus}")
-    elif cpu_percent:
-        free = host.cpus * cpu_percent // 100 - usage.cpus_taken
-        if free < request.cpus:
-            why.append(f"needs {request.cpus} CPUs, {max(free, 0)} are free")
-    if memory_percent:
-        spare = host.memory_bytes * memory_percent // 100 - usage.memory_taken
-        if spare < request.memory_bytes:
-            needed, free_mib = request.memory_bytes // MIB, max(spare, 0) // MIB
-            why.append(f"needs {needed} MiB memory, {free_mib} MiB are free")
+    elif cpus is not None and cpus < request.cpus:
+        why.append(f"needs {request.cpus} CPUs, {max(cpus, 0)} are free")
+    if memory_bytes is not None and memory_bytes < request.memory_bytes:
+        needed, free_mib = request.memory_bytes // MIB, max(memory_bytes, 0) // MIB
+        why.append(f"needs {needed} MiB memory, {free_mib} MiB are free")
     return why
+
+
+def free_room(
+    request: PlacementRequest, host: CandidateHost, pending: Iterable[PendingGuest]
+) -> tuple[int | None, int | None]:
+    """The CPUs and the memory that a host has free; None if they are not checked."""
+    return _free(request, host, _usage(host, tuple(pending)))
+
+
+def _free(
+    request: PlacementRequest, host: CandidateHost, usage: _HostUsage
+) -> tuple[int | None, int | None]:
+    limits = request.limits
+    cpu = limits.cpu_percent if host.cpu_percent is None else host.cpu_percent
+    memory = limits.memory_percent if host.memory_percent is None else host.memory_percent
+    return (
+        host.cpus * cpu // 100 - usage.cpus_taken if cpu else None,
+        host.memory_bytes * memory // 100 - usage.memory_taken if memory else None,
+    )
 
 
 def _storage(

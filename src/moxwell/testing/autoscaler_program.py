@@ -17,6 +17,7 @@ from moxwell.controllers.cloud.features import Features
 from moxwell.controllers.cloud.setup import add_cloud
 from moxwell.controllers.infra.region_registry import RegionRegistry
 from moxwell.controllers.infra.setup import add_infra
+from moxwell.controllers.infra.waiting_placements import WaitingPlacements
 from moxwell.controllers.karpenter.claim.setup import ClaimSettings
 from moxwell.controllers.karpenter.disruption.controller import DisruptionSettings
 from moxwell.controllers.karpenter.proxmox.catalogue import CatalogueSettings
@@ -86,11 +87,14 @@ class AutoscalerProgram:
             connect=lambda c: wires.pve(SimTransport(self.engine, c.region, token=token)),
         )
         reservations, regional = Reservations(), RegionRegistry(regions, known)
-        add_infra(runtime, self.clock, regions, reservations, registry=regional)
+        waiting = WaitingPlacements(self.clock)
+        add_infra(runtime, self.clock, regions, reservations, registry=regional, waiting=waiting)
         add_cloud(runtime, self.clock, regions, Features(mode="auto"))
         self.extend(runtime, self.clock, handler)
         runtime.manager.add_loop("pve", regions.run)
-        side = management_side(runtime, self.clock, regions, regional, reservations)
+        side = management_side(
+            runtime, self.clock, regions, regional, reservations, waiting=waiting
+        )
         offered = CatalogueSettings(sizes=sizes())
         provider = add_provider(side, runtime, CLUSTER, settings=offered, trusted=True)
         add_autoscaler(runtime, self.clock, provider, self.settings)

@@ -5,7 +5,7 @@ A provider of machines in memory, and the checks that every provider must pass.
 decide when machines become visible, which launches fail and which offerings are used up.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from moxwell.api.karpenter.nodeclaims import NodeClaim
@@ -25,6 +25,7 @@ from moxwell.scheduling.packing.pod_parsing import pool_requirements
 from moxwell.scheduling.packing.pods import pairs
 from moxwell.scheduling.requirements import LabelRequirement
 from moxwell.scheduling.resource_lists import offered, quantity_text, requested
+from moxwell.scheduling.spot_room import RoomNeed, SpotGuest, SpotInterruption
 from moxwell.scheduling.well_known_labels import (
     ARCH,
     CAPACITY_TYPE,
@@ -88,6 +89,9 @@ class MemoryMachineProvider:
         self.drifted: dict[str, str] = {}  # claim to reason
         self.machines: dict[str, NodeInstance] = {}  # by UID of the claim
         self.slow_termination = False  # True: instances stay terminating until ``release``
+        self.spot: tuple[SpotGuest, ...] = ()
+        self.interrupted: tuple[SpotInterruption, ...] = ()
+        self.asked: tuple[RoomNeed, ...] = ()  # the needs of the last ``interruptions``
         self.launches = 0
         self._numbers = 100
 
@@ -107,6 +111,14 @@ class MemoryMachineProvider:
 
     async def drift(self, claim: NodeClaim) -> str:
         return self.drifted.get(claim.metadata.name, "")
+
+    async def spot_guests(self) -> tuple[SpotGuest, ...]:
+        return self.spot
+
+    async def interruptions(self, pods: Iterable[RoomNeed]) -> tuple[SpotInterruption, ...]:
+        known = {m.uid for m in self.machines.values()}
+        self.asked = tuple(pods)
+        return tuple(i for i in self.interrupted if i.guest.claim in known)
 
     # InstanceWriter
 

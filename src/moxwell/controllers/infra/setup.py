@@ -37,6 +37,7 @@ from moxwell.controllers.infra.task_backoff import TaskBackoff
 from moxwell.controllers.infra.template import controller as templates
 from moxwell.controllers.infra.template_build import controller as template_builds
 from moxwell.controllers.infra.templates import TemplateCache
+from moxwell.controllers.infra.waiting_placements import WaitingPlacements
 from moxwell.controllers.infra.zone_defaults import ZoneResolver
 from moxwell.pve.regions import Regions
 from moxwell.pve.reservations import Reservations
@@ -73,6 +74,7 @@ class _Shared:
     hosts: NodeSettings
     volumes: VolumeBytes
     is_scaled: IsScaled
+    waiting: WaitingPlacements
 
 
 def add_infra(
@@ -86,13 +88,14 @@ def add_infra(
     hosts: NodeSettings | None = None,
     volumes: VolumeBytes = lambda namespace: 0,
     is_scaled: IsScaled = lambda cluster: True,
+    waiting: WaitingPlacements | None = None,
 ) -> Infra:
     """
     Add the infrastructure controllers to a runtime.
 
     ``policy`` is what the operator allows, ``hosts`` the content of a node-settings file,
     ``volumes`` what a tenant's volumes use of its quota. Warm guests of a cluster that no
-    autoscaler scales (``is_scaled``) are deleted.
+    autoscaler scales (``is_scaled``) are deleted. Machines without a host are noted in ``waiting``.
     """
     shared = _Shared(
         runtime,
@@ -107,6 +110,7 @@ def add_infra(
         hosts or {},
         volumes,
         is_scaled,
+        waiting or WaitingPlacements(clock),
     )
     explainer = _add_machines(shared)
     _add_clusters(shared)
@@ -141,6 +145,7 @@ def _add_machines(shared: _Shared) -> Explainer:
         quota=QuotaReader(own, shared.reservations, shared.volumes),
         clone_slots=clone_slots,
         is_scaled=shared.is_scaled,
+        waiting=shared.waiting,
     )
     machine = machines.MachineReconciler(
         shared.runtime.kube,

@@ -16,7 +16,8 @@ from moxwell.api.karpenter.nodeclaims import NodeClaim, NodeClaimSpec, ResourceR
 from moxwell.api.karpenter.nodepools import NodePool
 from moxwell.api.kinds import as_dict, owner_reference
 from moxwell.api.meta import ObjectMeta
-from moxwell.controllers.karpenter.names import HASH, HASH_VERSION, PLANNED_HOST
+from moxwell.controllers.karpenter.names import HASH, HASH_VERSION
+from moxwell.controllers.karpenter.planned_size import plan_annotations
 from moxwell.controllers.karpenter.state.intentions import EXPECTED_PODS, record
 from moxwell.controllers.karpenter.state.pools import label_rules, node_class_label
 from moxwell.scheduling.disruption.commands import NodeReplacement
@@ -65,7 +66,7 @@ def planned_claim(pool: NodePool, plan: PlannedClaim, name: str) -> NodeClaim:
         MIN_VALUES_RELAXED: relaxed,
     }
     if plan.slot is not None:
-        annotations[PLANNED_HOST] = str(plan.slot.host)
+        annotations |= plan_annotations(plan.slot)
     types = plan.instance_types
     requirements = _narrowed(plan.requirements, types, plan.capacity_types)
     return _claim(pool, name, requirements, plan.requests, annotations)

@@ -6,7 +6,7 @@ UID of the node claim identifies the instance, and a repeated call continues wha
 began.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -14,6 +14,7 @@ from typing import Protocol
 from moxwell.api.karpenter.nodeclaims import NodeClaim
 from moxwell.api.karpenter.nodepools import NodePool
 from moxwell.scheduling.packing.instance_types import InstanceType
+from moxwell.scheduling.spot_room import RoomNeed, SpotGuest, SpotInterruption
 
 
 class InstanceState(StrEnum):
@@ -77,6 +78,12 @@ class InstanceReader(Protocol):
 
     async def drift(self, claim: NodeClaim) -> str:
         """Why the machine differs from its node class, as a reason; empty if it does not."""
+
+    async def spot_guests(self) -> tuple[SpotGuest, ...]:
+        """The spot guests that could give their room back."""
+
+    async def interruptions(self, pods: Iterable[RoomNeed]) -> tuple[SpotInterruption, ...]:
+        """The machines that must end now, since pods or others need their room."""
 
 
 class InstanceWriter(Protocol):

@@ -12,13 +12,19 @@ from moxwell.clock import Clock
 from moxwell.controllers.karpenter.batch_limit import BatchLimit
 from moxwell.controllers.karpenter.buffer_store import BufferStore
 from moxwell.controllers.karpenter.capacity_buffer import controller as capacity_buffer
-from moxwell.controllers.karpenter.claim.setup import ClaimSettings, add_claims
+from moxwell.controllers.karpenter.claim.setup import (
+    ClaimControllers,
+    ClaimSettings,
+    add_claims,
+)
 from moxwell.controllers.karpenter.decisions import DecisionRunner, ThreadDecisions
 from moxwell.controllers.karpenter.disruption.controller import (
     DisruptionLoop,
     DisruptionSettings,
 )
 from moxwell.controllers.karpenter.disruption.setup import add_disruption
+from moxwell.controllers.karpenter.interruption import controller as interruption
+from moxwell.controllers.karpenter.interruption.plan import InterruptionSettings
 from moxwell.controllers.karpenter.node_metrics import NodeMetrics
 from moxwell.controllers.karpenter.node_overlay import controller as node_overlay
 from moxwell.controllers.karpenter.node_overlay.provider import OverlaidProvider
@@ -54,6 +60,7 @@ class AutoscalerSettings:
     claims: ClaimSettings = field(default_factory=ClaimSettings)
     disruption: DisruptionSettings = field(default_factory=DisruptionSettings)
     gates: FeatureGates = field(default_factory=FeatureGates)
+    interruption: InterruptionSettings = field(default_factory=InterruptionSettings)
     max_batch_pods: int = 0
 
     @classmethod
@@ -72,7 +79,7 @@ class AutoscalerSettings:
                 static=gates.static_capacity,
             ),
             gates,
-            options.max_batch_pods,
+            max_batch_pods=options.max_batch_pods,
         )
 
 
@@ -107,13 +114,9 @@ def add_autoscaler(
     buffers = BufferStore() if given.gates.capacity_buffer else None
     limit = BatchLimit(given.max_batch_pods)
     state = ClusterState(cluster, provider, clock, buffers=buffers, limit=limit, quota=quota)
+    classes, static = caches.of(ProxmoxNodeClass), given.gates.static_capacity
     pools = nodepool.NodePoolReconciler(
-        runtime.kube,
-        cluster,
-        provider,
-        metrics,
-        caches.of(ProxmoxNodeClass),
-        static=given.gates.static_capacity,
+        runtime.kube, cluster, provider, metrics, classes, static=static
     )
     manager.add(Controller(name=nodepool.NAME, reconciler=pools))
     provisioner = Provisioner(
@@ -123,8 +126,30 @@ def add_autoscaler(
     if buffers is not None:
         _add_buffers(runtime, buffers, provisioner)
     claims = add_claims(runtime, clock, provider, given.claims)
+    _add_interruption(runtime, clock, state, provider, claims, given.interruption)
     loop = add_disruption(runtime, clock, state, claims, metrics, given.disruption, where)
     return Autoscaler(state, provisioner, loop)
+
+
+def _add_interruption(
+    runtime: Runtime,
+    clock: Clock,
+    state: ClusterState,
+    provider: MachineProvider,
+    claims: ClaimControllers,
+    settings: InterruptionSettings,
+) -> None:
+    loop = interruption.InterruptionLoop(
+        runtime.kube,
+        state,
+        provider,
+        claims.lookup,
+        claims.metrics,
+        clock,
+        runtime.manager.recorder,
+        settings,
+    )
+    runtime.manager.add_loop(interruption.NAME, loop.run, shard="")
 
 
 def _add_metrics(

@@ -12,6 +12,8 @@ from moxwell.api.karpenter.nodepools import NodePool
 from moxwell.controllers.karpenter.node_overlay.provider import OverlaidProvider, launch_options
 from moxwell.controllers.karpenter.provider import InstanceState, LaunchFailure
 from moxwell.runtime.cache import Cache
+from moxwell.scheduling.host_room import HostRoom
+from moxwell.scheduling.inventory_model import HostKey
 from moxwell.scheduling.packing.instance_types import InstanceType
 from moxwell.testing.machine_provider import MemoryMachineProvider, machine_type
 from moxwell.testing.node_claims import claim_object, pool_object
@@ -92,21 +94,27 @@ class SurprisinglyFull(MemoryMachineProvider):
         await super().launch(claim)
 
 
+def provider_of(inner: MemoryMachineProvider) -> OverlaidProvider:
+    """The provider with an overlay that makes ``large`` the cheapest."""
+    pools: Cache[NodePool] = Cache(NodePool)
+    overlays: Cache[NodeOverlay] = Cache(NodeOverlay)
+    provider = OverlaidProvider(inner, overlays, pools)
+    meta = {"name": "cheap", "generation": 1, "resourceVersion": "1"}
+    wanted = [{"key": TYPE, "operator": "In", "values": ["large"]}]
+    tree = {"metadata": meta, "spec": {"requirements": wanted, "price": "0.001"}}
+    overlay = msgspec.convert(tree, NodeOverlay)
+    overlays.put(overlay)
+    overlays.expect_list()
+    overlays.listed()
+    pools.put(msgspec.convert(pool_object("default"), NodePool))
+    provider.accept([overlay])
+    return provider
+
+
 def test_a_launch_falls_through_to_the_next_price() -> None:
     async def story() -> None:
-        pools: Cache[NodePool] = Cache(NodePool)
-        overlays: Cache[NodeOverlay] = Cache(NodeOverlay)
         inner = SurprisinglyFull((SMALL, LARGE))
-        provider = OverlaidProvider(inner, overlays, pools)
-        meta = {"name": "cheap", "generation": 1, "resourceVersion": "1"}
-        wanted = [{"key": TYPE, "operator": "In", "values": ["large"]}]
-        tree = {"metadata": meta, "spec": {"requirements": wanted, "price": "0.001"}}
-        overlay = msgspec.convert(tree, NodeOverlay)
-        overlays.put(overlay)
-        overlays.expect_list()
-        overlays.listed()
-        pools.put(msgspec.convert(pool_object("default"), NodePool))
-        provider.accept([overlay])
+        provider = provider_of(inner)
         given = claim()
         no_room = (LaunchFailure.INSUFFICIENT_CAPACITY, "no host has room")
         inner.failing["large"] = no_room
@@ -115,5 +123,27 @@ def test_a_launch_falls_through_to_the_next_price() -> None:
         assert found is not None
         assert found.state is InstanceState.LAUNCHED
         assert (found.labels[TYPE], inner.launches) == ("small", 2)
+
+    asyncio.run(story())
+
+
+def hosted(cpus: int) -> tuple[InstanceType, ...]:
+    """The types with offerings of a host that has so many CPUs free."""
+    room = HostRoom(HostKey("region-1", "host-1"), cpus, 2**40, 2**40)
+    return tuple(
+        replace(t, offerings=tuple(replace(o, room=room) for o in t.offerings))
+        for t in (SMALL, LARGE)
+    )
+
+
+def test_the_room_of_hosts_is_that_of_now_although_nothing_else_changes() -> None:
+    async def story() -> None:
+        inner = MemoryMachineProvider(hosted(16))
+        provider, pool = provider_of(inner), msgspec.convert(pool_object("default"), NodePool)
+        for free in (16, 8):
+            inner.types = hosted(free)
+            types = await provider.instance_types(pool)
+            rooms = {o.room.cpus for t in types for o in t.offerings if o.room}
+            assert rooms == {free}
 
     asyncio.run(story())

@@ -43,6 +43,7 @@ from moxwell.controllers.infra.machine.replacement import (
 from moxwell.controllers.infra.machine.stale_clone import StaleCloneObserver, clone_tasks_run
 from moxwell.controllers.infra.owners import cluster_key, owner_key, proxmox_cluster_key
 from moxwell.controllers.infra.task_backoff import TaskBackoff
+from moxwell.controllers.infra.waiting_placements import WaitingPlacements
 from moxwell.controllers.infra.zone_defaults import ZoneResolver
 from moxwell.errors import Denied, MoxwellError, Retryable
 from moxwell.kube.reader import Reader
@@ -83,8 +84,9 @@ class MachineObserver:
         quota: QuotaReader,
         clone_slots: CloneSlots,
         is_scaled: IsScaled,
+        waiting: WaitingPlacements,
     ) -> None:
-        self._clone_slots, self._is_scaled = clone_slots, is_scaled
+        self._clone_slots, self._is_scaled, self._waiting = clone_slots, is_scaled, waiting
         self._regions, self._caches, self._stale_clones = regions, caches, stale_clones
         self._placement, self._zones, self._ip_claims = placement, zones, ip_claims
         self._guests, self._agent, self._backoff = guests, agent, backoff
@@ -153,6 +155,7 @@ class MachineObserver:
             obj, cluster.spec, zones, version=machine.version, tenant=tenant
         )
         excess = self._quota.excess_of_new(obj, limits)  # nothing is awaited after the read
+        self._waiting.note(obj, None if excess else found.input)
         return replace(found, unreachable=unreachable, excess=excess)
 
     async def _see_growth(

@@ -26,10 +26,12 @@ from moxwell.controllers.karpenter.state.pools import label_rules
 from moxwell.errors import Busy
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
+from moxwell.scheduling.host_room import HostRoom
 from moxwell.scheduling.packing.instance_types import InstanceType, Offering
 from moxwell.scheduling.packing.overlays import OverlaidPool, overlaid
 from moxwell.scheduling.packing.pod_parsing import label_pairs, pool_requirements
 from moxwell.scheduling.requirements import LabelRequirement
+from moxwell.scheduling.spot_room import RoomNeed, SpotGuest, SpotInterruption
 from moxwell.scheduling.well_known_labels import INSTANCE_TYPE, NODE_POOL
 
 Types = tuple[InstanceType, ...]
@@ -44,6 +46,7 @@ class OverlaysPending(Busy):
 @dataclass(frozen=True, slots=True)
 class _Applied:
     listed: Types
+    rooms: tuple[HostRoom | None, ...]  # of the offerings, which are compared without them
     accepted: frozenset[tuple[str, int]]
     result: Types
 
@@ -81,9 +84,11 @@ class OverlaidProvider:
     def _overlaid(self, pool: NodePool, listed: Types, used: list[NodeOverlay]) -> Types:
         name, accepted = pool.metadata.name, frozenset(map(_version, used))
         before = self._applied.get(name)
-        if before is None or (before.listed, before.accepted) != (listed, accepted):
+        rooms = tuple(o.room for each in listed for o in each.offerings)
+        now = (listed, rooms, accepted)
+        if before is None or (before.listed, before.rooms, before.accepted) != now:
             result = overlaid([overlaid_pool(pool, listed)], used, label_rules())
-            before = _Applied(listed, accepted, result.instance_types[name])
+            before = _Applied(*now, result.instance_types[name])
             self._applied[name] = before
         return before.result
 
@@ -111,6 +116,12 @@ class OverlaidProvider:
 
     async def drift(self, claim: NodeClaim) -> str:
         return await self.inner.drift(claim)
+
+    async def spot_guests(self) -> tuple[SpotGuest, ...]:
+        return await self.inner.spot_guests()
+
+    async def interruptions(self, pods: Iterable[RoomNeed]) -> tuple[SpotInterruption, ...]:
+        return await self.inner.interruptions(pods)
 
     async def terminate(self, claim: str, uid: str) -> None:
         await self.inner.terminate(claim, uid)

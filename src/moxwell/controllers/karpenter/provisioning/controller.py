@@ -108,6 +108,7 @@ class Provisioner:
             return None
         view = await self._state.view(advance=True)
         if not view.pending and not view.ignored:
+            self._state.needs.found(())
             self._record_buffers(ProvisioningPlan())
             return None
         began = self._clock.monotonic()
@@ -169,6 +170,7 @@ class Provisioner:
 
     async def _perform(self, plan: ProvisioningPlan) -> None:
         self._record_buffers(plan)
+        self._state.needs.found(plan.needs)
         self._state.nominations.nominate(plan.nominated)
         for each in plan.notes:
             self._note(each.pod, each.note)

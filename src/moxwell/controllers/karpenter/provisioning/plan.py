@@ -24,6 +24,8 @@ from moxwell.scheduling.packing.optimise import optimised
 from moxwell.scheduling.packing.pods import PodDemand
 from moxwell.scheduling.packing.results import PlannedClaim, SchedulingResult
 from moxwell.scheduling.packing.solver import Solver
+from moxwell.scheduling.packing.spot_needs import claim_need, claims_in_spot_room
+from moxwell.scheduling.spot_room import RoomNeed
 
 
 class ProvisioningEvent(StrEnum):
@@ -49,7 +51,8 @@ class ProvisioningPlan:
 
     ``claims`` are created in order, each with the pods that it is for. ``nominated`` are
     existing nodes that pods are expected on. ``buffers`` says where the virtual pods of each buffer
-    are, ``buffer_nodes`` are the existing nodes that have some.
+    are, ``buffer_nodes`` are the existing nodes that have some. ``needs`` is the room of spot
+    guests that pods without a node need.
     """
 
     claims: tuple[tuple[NodeClaim, tuple[PodDemand, ...]], ...] = ()
@@ -58,6 +61,7 @@ class ProvisioningPlan:
     unschedulable: int = 0
     buffers: Mapping[str, BufferPlacement] = field(default_factory=dict)
     buffer_nodes: frozenset[str] = frozenset()
+    needs: tuple[RoomNeed, ...] = ()
 
 
 def real(pods: Iterable[PodDemand]) -> tuple[PodDemand, ...]:
@@ -100,7 +104,25 @@ def plan_provisioning(
         sum(not f.is_deferred for f in result.failures.values()),
         placements(view.pending, replace(result, claims=tuple(kept))),
         nodes_with_buffers(result),
+        _needs(view, result, options or SolverOptions()),
     )
+
+
+def _needs(
+    view: ScaledClusterView, result: SchedulingResult, options: SolverOptions
+) -> tuple[RoomNeed, ...]:
+    """The room of spot guests that pods without a node need, within all limits."""
+    waiting = [
+        p
+        for p in real(view.pending)
+        if (failure := result.failures.get(p.uid)) is not None and not failure.is_deferred
+    ]
+    cluster = within_quota(view).cluster
+    found = claims_in_spot_room(cluster, options, result, waiting, view.spot)
+    kept, _ = kept_claims((*result.claims, *found), view)
+    allowed = {id(claim) for claim in kept}
+    needs = (claim_need(claim, view.spot) for claim in found if id(claim) in allowed)
+    return tuple(need for need in needs if need is not None)
 
 
 def explain(

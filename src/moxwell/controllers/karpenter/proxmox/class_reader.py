@@ -29,6 +29,7 @@ from moxwell.controllers.karpenter.proxmox.host_states import (
     allowed_hosts,
     host_states,
     pending_guests,
+    running_memory_left,
     with_architectures,
 )
 from moxwell.controllers.karpenter.proxmox.launches import (
@@ -68,6 +69,8 @@ from moxwell.scheduling.guest_sizes import GuestSize
 from moxwell.scheduling.inventory_model import HostKey, PendingGuest, Template
 from moxwell.scheduling.numa.devices import Addresses
 from moxwell.scheduling.numa.guests import GuestCpuUse
+from moxwell.scheduling.spot_room import FreeRoom, RoomNeed
+from moxwell.scheduling.well_known_labels import SPOT
 
 Zones = Mapping[str, tuple[Region, ZoneSettings]]
 FINE = "fine"  # its value for sizes in small steps
@@ -93,6 +96,9 @@ class CapabilitySource(Protocol):
 
     async def mapped_devices(self, region: Region) -> Mapping[str, Addresses] | None:
         """The PCI addresses of each mapping on each host; None if they are unknown."""
+
+    async def in_maintenance(self, region: Region) -> frozenset[str]:
+        """The hosts in maintenance mode; empty if they are unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +171,37 @@ class NodeClassReader:
         zones, _ = self._sources.zones.zones(cluster) if cluster else ({}, "")
         return next((r for r, _ in zones.values() if r.name == name), None)
 
+    @property
+    def spot_sizes(self) -> tuple[str, ...]:
+        """The names of the sizes that are spot machines; only an instance-types file has some."""
+        return tuple(s.name for s in self._settings.sizes if s.capacity_type == SPOT)
+
+    async def hosts_in_maintenance(self, hosts: Iterable[HostKey]) -> dict[HostKey, str]:
+        """Which of the hosts are in maintenance mode, as a sentence for each."""
+        found: dict[HostKey, str] = {}
+        for key in sorted(hosts):
+            region = self.region(key.region)
+            if region is None:
+                continue
+            if key.name in await self._sources.capabilities.in_maintenance(region):
+                found[key] = f"the host {key} is in maintenance mode"
+        return found
+
+    def memory_needs(self, hosts: Iterable[HostKey]) -> tuple[RoomNeed, ...]:
+        """The hosts whose running guests have more memory than guests may get there."""
+        cluster = self._proxmox_cluster()
+        found = []
+        for key in sorted(hosts):
+            region = self.region(key.region)
+            if cluster is None or region is None or key.name not in region.inventory.view.hosts:
+                continue
+            given = self._sources.numa.settings(key.region, key.name)
+            left = running_memory_left(cluster.spec, region, key.name, given)
+            if left < 0:
+                name = f"the host {key}, whose running guests have too much memory,"
+                found.append(RoomNeed(name, 0, 0, {key: FreeRoom(0, left)}))
+        return tuple(found)
+
     def templates(self, template: InstanceTemplate) -> tuple[Template, ...]:
         """The templates in the cluster's regions that an object means and that may be used."""
         cluster = self._proxmox_cluster()
@@ -182,8 +219,10 @@ class NodeClassReader:
         found = (t for t in named if scope.allows_template(t))
         return tuple(sorted(found, key=lambda t: (t.key, t.vmid)))
 
-    async def read(self, node_class: ProxmoxNodeClass) -> ReadNodeClass:
-        """Check a node class and list its hosts with their room."""
+    async def read(
+        self, node_class: ProxmoxNodeClass, planned: Iterable[PendingGuest] = ()
+    ) -> ReadNodeClass:
+        """Check a node class and list its hosts with their room beside what is planned."""
         cluster = self._proxmox_cluster()
         if cluster is None:
             return ReadNodeClass(CheckedNodeClass(problems=(_no_cluster(self._cluster),)))
@@ -206,7 +245,7 @@ class NodeClassReader:
         checked = check(node_class, template, contents, scope, unreachable, tags)
         if problem := policy.problem or _pages_problem(policy, zones):
             checked = CheckedNodeClass(problems=(*checked.problems, problem))
-        states, pending = self._states(cluster, zones, node_class)
+        states, pending = self._states(cluster, zones, node_class, tuple(planned))
         states = with_architectures(states, architectures)
         if passed is not None:
             near = near_by_zone(passed, checked.zones)
@@ -228,16 +267,20 @@ class NodeClassReader:
         return caches.proxmox_clusters.find(Key(self._cluster.namespace, ref.name))
 
     def _states(
-        self, cluster: ProxmoxCluster, zones: Zones, node_class: ProxmoxNodeClass
+        self,
+        cluster: ProxmoxCluster,
+        zones: Zones,
+        node_class: ProxmoxNodeClass,
+        planned: tuple[PendingGuest, ...],
     ) -> tuple[tuple[HostState, ...], tuple[PendingGuest, ...]]:
-        """The hosts, and the launches that have no ProxmoxMachine yet."""
+        """The hosts, and the launches and plans that have no ProxmoxMachine yet."""
         sources = self._sources
         machines = sources.management.proxmox_machines.list()
         regions = {region.name: region for region, _ in zones.values()}
         pending = pending_guests(machines, sources.reservations.open(), regions)
         known = launched_names(machines)
         begun = begun_launches(sources.management.machines.list(), known)
-        unseen = (*begun.values(), *sources.launched.unseen({*known, *begun}))
+        unseen = (*begun.values(), *sources.launched.unseen({*known, *begun}), *planned)
         storage = node_class.spec.boot_device.storage
         states = host_states(
             cluster.spec, zones, (*pending, *unseen), storage, sources.numa.settings

@@ -139,9 +139,25 @@ def _state(
     return HostState(room, load, zone, overcommit)
 
 
+def running_memory_left(
+    spec: ProxmoxClusterSpec, region: Region, host: str, settings: HostSettings | None
+) -> int:
+    """The memory that guests may get on a host less what running ones have; 0 if unchecked."""
+    limits, view = _limits(spec, settings), region.inventory.view
+    if not limits.memory_percent:
+        return 0
+    running = (g for g in view.by_host.get(host, ()) if g.has_process)
+    total = view.hosts[host].memory_bytes - limits.reserved_bytes
+    return _free(total, sum(g.memory_bytes for g in running), limits.memory_percent)
+
+
 def _free(total: int, taken: int, percent: int) -> int:
-    """What is left of a resource; 0 percent disables the check, as in schedulerHints."""
-    return max(0, total * percent // 100 - taken) if percent else total
+    """
+    What is left of a resource, negative if it is overcommitted.
+
+    0 percent disables the check, as in schedulerHints.
+    """
+    return total * percent // 100 - taken if percent else total
 
 
 def _share(taken: int, total: int) -> float:

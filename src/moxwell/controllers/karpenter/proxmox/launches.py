@@ -81,6 +81,10 @@ class LaunchedCapacity:
         """Count a machine, named by namespace and name, until the cache shows it."""
         self._unseen[machine] = (self._clock.monotonic() + UNSEEN_SECONDS, guest)
 
+    def names(self) -> frozenset[str]:
+        """The machines that count here, those included that the cache shows since."""
+        return frozenset(self._unseen)
+
     def unseen(self, known: Container[str]) -> tuple[PendingGuest, ...]:
         """The machines that are not among the known ones."""
         now = self._clock.monotonic()
@@ -93,7 +97,7 @@ class LaunchedCapacity:
 
 
 class UnavailableOfferings:
-    """Sizes that a host had no room for, for a while."""
+    """Sizes that are not offered on a host for a while: it had no room, or others need it."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -107,6 +111,10 @@ class UnavailableOfferings:
         if uid not in self._counted:
             self._counted[uid] = now
             self._until[instance_type, host] = now + BLOCKED_SECONDS
+
+    def hold_back(self, instance_type: str, host: HostKey) -> None:
+        """Do not offer the size on the host, whose room others need."""
+        self._until[instance_type, host] = self._clock.monotonic() + BLOCKED_SECONDS
 
     def current(self) -> frozenset[tuple[str, HostKey]]:
         """The offerings that are blocked now."""

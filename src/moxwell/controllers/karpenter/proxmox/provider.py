@@ -6,7 +6,7 @@ then its bootstrap data, then its ProxmoxMachine. A repeated call creates what i
 chosen host has a warm guest, its ProxmoxMachine is reserved first and handed over last.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +52,11 @@ from moxwell.controllers.karpenter.proxmox.launches import (
     pending_guest,
 )
 from moxwell.controllers.karpenter.proxmox.node_bootstrap import NodeBootstrap
+from moxwell.controllers.karpenter.proxmox.planned_capacity import (
+    PlannedCapacity,
+    planned_guests,
+)
+from moxwell.controllers.karpenter.proxmox.spot_guests import SpotGuestReader
 from moxwell.controllers.karpenter.proxmox.warm_guests import WarmGuests
 from moxwell.errors import Invalid
 from moxwell.kube.client import Kube
@@ -59,11 +64,12 @@ from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
 from moxwell.runtime.writes import Create, Delete
 from moxwell.scheduling.guest_sizes import GuestOverhead
-from moxwell.scheduling.inventory_model import HostKey
+from moxwell.scheduling.inventory_model import HostKey, PendingGuest
 from moxwell.scheduling.numa import guest_options
 from moxwell.scheduling.numa.placement import NoNumaPlacement
 from moxwell.scheduling.packing.instance_types import InstanceType
 from moxwell.scheduling.resource_lists import ResourceList, quantity_text, requested
+from moxwell.scheduling.spot_room import RoomNeed, SpotGuest, SpotInterruption
 
 Json = dict[str, Any]
 BY_CLUSTER = "karpenter.cluster"
@@ -83,6 +89,9 @@ class ProviderParts:
     unavailable: UnavailableOfferings
     failed: FailedLaunches
     warm: WarmGuests
+    spot: SpotGuestReader
+    claims: Cache[NodeClaim]
+    planned: PlannedCapacity
 
 
 class ProxmoxProvider:
@@ -98,8 +107,16 @@ class ProxmoxProvider:
         found = self._class_of(pool.spec.template.spec.node_class_ref)
         if found is None:
             return ()
-        read = await self.parts.reader.read(found)
+        read = await self.parts.reader.read(found, self._planned(found))
         return catalogue(read.sizes, read.hosts, read.settings, self.parts.unavailable.current())
+
+    def _planned(self, node_class: ProxmoxNodeClass) -> tuple[PendingGuest, ...]:
+        """Node claims of all clusters that have a planned host and no Machine yet."""
+        machines = self.parts.machines.by(BY_CLUSTER, f"{self._cluster}")
+        made = {f"{m.namespace}/{m.name}" for m in machines} | self.parts.sources.launched.names()
+        storage = node_class.spec.boot_device.storage
+        found = planned_guests(self._cluster, self.parts.claims.list(), made, storage)
+        return self.parts.planned.report(self._cluster, found)
 
     async def node_class(self, pool: NodePool) -> NodeClassState | None:
         found = self._class_of(pool.spec.template.spec.node_class_ref)
@@ -143,6 +160,12 @@ class ProxmoxProvider:
         if templates and (record.region, record.template) not in templates:
             return IMAGE_DRIFT
         return ""
+
+    async def spot_guests(self) -> tuple[SpotGuest, ...]:
+        return self.parts.spot.read(self.parts.machines.by(BY_CLUSTER, f"{self._cluster}"))
+
+    async def interruptions(self, pods: Iterable[RoomNeed]) -> tuple[SpotInterruption, ...]:
+        return await self.parts.spot.interruptions(await self.spot_guests(), pods)
 
     def _observed(self, machine: Machine) -> NodeInstance | None:
         proxmox = self._proxmox_machine(machine)

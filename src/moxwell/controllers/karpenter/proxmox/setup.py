@@ -18,6 +18,7 @@ from moxwell.clock import Clock
 from moxwell.controllers.infra.host_capabilities import HostCapabilityCache
 from moxwell.controllers.infra.region_registry import RegionRegistry
 from moxwell.controllers.infra.template_build.from_spec import built_tags
+from moxwell.controllers.infra.waiting_placements import WaitingPlacements
 from moxwell.controllers.infra.zone_defaults import ZoneResolver
 from moxwell.controllers.karpenter.proxmox import join_approver
 from moxwell.controllers.karpenter.proxmox.adopt import controller as adopted_claims
@@ -39,8 +40,11 @@ from moxwell.controllers.karpenter.proxmox.node_bootstrap import NodeBootstrap
 from moxwell.controllers.karpenter.proxmox.node_class import controller as node_classes
 from moxwell.controllers.karpenter.proxmox.node_class.plan import CPUS_PINNED
 from moxwell.controllers.karpenter.proxmox.pci_locality import PassedDeviceReader
+from moxwell.controllers.karpenter.proxmox.planned_capacity import PlannedCapacity
 from moxwell.controllers.karpenter.proxmox.provider import ProviderParts, ProxmoxProvider
 from moxwell.controllers.karpenter.proxmox.scope import MachineDefaults
+from moxwell.controllers.karpenter.proxmox.spot_board import SpotBoard
+from moxwell.controllers.karpenter.proxmox.spot_guests import SpotGuestReader, SpotSources
 from moxwell.controllers.karpenter.proxmox.token_collector import JoinTokenCollector
 from moxwell.controllers.karpenter.proxmox.unmanaged_template import (
     controller as unmanaged_templates,
@@ -68,6 +72,9 @@ class ManagementSide:
     unavailable: UnavailableOfferings
     numa: HostNumaReader
     devices: PassedDeviceReader
+    waiting: WaitingPlacements
+    board: SpotBoard
+    planned: PlannedCapacity
 
 
 def management_side(
@@ -77,11 +84,13 @@ def management_side(
     registry: RegionRegistry,
     reservations: Reservations,
     hosts: NodeSettings | None = None,
+    waiting: WaitingPlacements | None = None,
 ) -> ManagementSide:
     """
     Build what all scaled clusters share; the caches are those of the management cluster.
 
-    ``hosts`` is the content of a node-settings file.
+    ``hosts`` is the content of a node-settings file; ``waiting`` are the machines without a host
+    that the infrastructure controllers of this process have seen.
     """
     caches = runtime.manager.caches
     for kind in (Machine, Cluster, ProxmoxCluster, ProxmoxMachine):
@@ -96,6 +105,9 @@ def management_side(
         UnavailableOfferings(clock),
         HostNumaReader(clock, hosts),
         PassedDeviceReader(clock),
+        waiting or WaitingPlacements(clock),
+        SpotBoard(clock),
+        PlannedCapacity(clock),
     )
 
 
@@ -115,16 +127,20 @@ def add_provider(
     so that node classes may use everything in the cluster's regions.
     """
     sources = _sources(side, scaled, defaults)
+    reader = NodeClassReader(cluster, sources, settings or CatalogueSettings(), trusted=trusted)
     parts = ProviderParts(
         side.runtime.kube,
         sources.management.machines,
         scaled.manager.caches.of(ProxmoxNodeClass, optional=True),
         sources,
-        NodeClassReader(cluster, sources, settings or CatalogueSettings(), trusted=trusted),
+        reader,
         NodeBootstrap(scaled.kube, side.clock),
         side.unavailable,
         FailedLaunches(side.clock),
         WarmGuests(cluster, side.runtime.kube, sources.management.proxmox_machines, defaults),
+        SpotGuestReader(cluster, _spot_sources(side, scaled), reader),
+        scaled.manager.caches.of(NodeClaim, optional=True),
+        side.planned,
     )
     _add_controllers(scaled, cluster, parts, trusted=trusted)
     return ProxmoxProvider(cluster, parts)
@@ -153,6 +169,18 @@ def _sources(
         side.numa,
         side.devices,
         defaults,
+    )
+
+
+def _spot_sources(side: ManagementSide, scaled: Runtime) -> SpotSources:
+    caches = side.runtime.manager.caches
+    return SpotSources(
+        caches.of(Machine),
+        caches.of(ProxmoxMachine),
+        scaled.manager.caches.of(NodeClaim, optional=True),
+        side.waiting.current,
+        side.board,
+        side.unavailable,
     )
 
 

@@ -18,6 +18,7 @@ from moxwell.controllers.karpenter.batch_limit import BatchLimit, uid_of
 from moxwell.controllers.karpenter.buffer_store import BufferStore
 from moxwell.controllers.karpenter.provider import InstanceReader
 from moxwell.controllers.karpenter.state.intentions import expected_on
+from moxwell.controllers.karpenter.state.needs import PodNeeds
 from moxwell.controllers.karpenter.state.nodes import (
     JoinedNode,
     cluster_node,
@@ -49,6 +50,7 @@ from moxwell.scheduling.packing.cluster import ClusterSnapshot
 from moxwell.scheduling.packing.instance_types import InstanceType
 from moxwell.scheduling.packing.pods import Labels, PodDemand, pairs
 from moxwell.scheduling.packing.rescheduling import DisruptionLimit, currently_reschedulable
+from moxwell.scheduling.spot_room import SpotGuest
 
 log = structlog.get_logger(__name__)
 TypesByPool = Mapping[str, tuple[InstanceType, ...]]
@@ -63,7 +65,8 @@ class ScaledClusterView:
     ``pending`` are the pods to place, those of leaving nodes and virtual ones of buffers included;
     ``expected`` maps the UIDs of pods that wait for a node claim in flight to its name. ``nodes``
     maps the names of the snapshot to what they stand for. ``deferred`` are the keys of pods that a
-    later pass decides about. ``quota`` is what the tenant may still use, in thousandths.
+    later pass decides about. ``quota`` is what the tenant may still use, in thousandths; ``spot``
+    are guests that give their room back if others need it.
     """
 
     cluster: ClusterSnapshot
@@ -77,6 +80,7 @@ class ScaledClusterView:
     now: float = 0.0
     deferred: frozenset[str] = frozenset()
     quota: Mapping[str, int] = field(default_factory=dict)
+    spot: tuple[SpotGuest, ...] = ()
 
     @property
     def size(self) -> int:
@@ -121,7 +125,7 @@ class ClusterState:
         quota: QuotaReader | None = None,
     ) -> None:
         self.cluster, self.nominations = cluster, nominations or Nominations(clock)
-        self.limit = limit or BatchLimit()
+        self.limit, self.needs = limit or BatchLimit(), PodNeeds(clock)
         self.buffers = buffers  # None: the feature is off
         self._provider, self._clock, self._quota = provider, clock, quota
         self._parser = PodParser(label_rules())
@@ -159,7 +163,8 @@ class ClusterState:
         now = self._clock.now().timestamp()
         view = build_view(chosen, parsed, types, now, self._virtual(chosen, now))
         quota = self._quota(view) if self._quota is not None else {}
-        return replace(view, deferred=deferred, quota=quota)
+        spot = await self._provider.spot_guests()
+        return replace(view, deferred=deferred, quota=quota, spot=spot)
 
     def _chosen(
         self, objects: ClusterObjects, advance: bool

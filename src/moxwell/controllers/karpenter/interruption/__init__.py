@@ -1,0 +1,1 @@
+"""``karpenter.interruption``: ends spot machines whose room others need."""
