@@ -6,6 +6,7 @@ The tests of an ``xdist_group`` run one after the other and count together. A te
 recorded duration counts as short unless it is marked slow; short tests stay in random order.
 """
 
+import contextlib
 import json
 import os
 from collections import defaultdict
@@ -63,10 +64,11 @@ def read(file: Path) -> dict[str, float]:
 
 def write(file: Path, durations: Mapping[str, float]) -> None:
     """Replace the file at once: several runs may end at the same time."""
-    file.parent.mkdir(parents=True, exist_ok=True)
     new = file.with_suffix(f".{os.getpid()}")
-    new.write_text(json.dumps(dict(sorted(durations.items())), indent=0))
-    new.replace(file)
+    with contextlib.suppress(OSError):  # a cache that cannot be written costs time only
+        file.parent.mkdir(parents=True, exist_ok=True)
+        new.write_text(json.dumps(dict(sorted(durations.items())), indent=0))
+        new.replace(file)
 
 
 class LongestFirst:

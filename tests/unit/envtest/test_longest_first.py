@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from envtest.longest_first import TimedTest, merged, order, read, without_group
+from envtest.longest_first import TimedTest, merged, order, read, without_group, write
 
 SHORT, OTHER = TimedTest("a.py::short"), TimedTest("a.py::other")
 LONG, SLOW = TimedTest("b.py::long"), TimedTest("b.py::slow", slow=True)
@@ -52,6 +52,13 @@ def test_the_group_in_a_report(nodeid: str, wanted: str) -> None:
 def test_an_unreadable_file_orders_nothing(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "durations.json").write_bytes(content)
     assert read(tmp_path / "durations.json") == {}
+
+
+def test_a_cache_that_cannot_be_written_fails_no_run(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    write(tmp_path / "file" / "durations.json", KNOWN)
+    write(tmp_path / "folder" / "durations.json", KNOWN)
+    assert read(tmp_path / "folder" / "durations.json") == KNOWN
 
 
 def run(folder: Path, *args: str) -> list[str]:
