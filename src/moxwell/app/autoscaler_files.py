@@ -34,7 +34,7 @@ class AutoscalerFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderSettings:
-    """The settings themselves."""
+    """Instance types, settings of hosts and the lowest VMID, for all scaled clusters."""
 
     catalogue: CatalogueSettings = field(default_factory=CatalogueSettings)
     hosts: NodeSettings = field(default_factory=dict)

@@ -26,7 +26,7 @@ JournalEntry = Mapping[str, str]
 
 
 class VolumeJournal(Protocol):
-    """Stores entries."""
+    """Stores small maps by key, so that they survive a restart of the driver."""
 
     async def get(self, key: str) -> dict[str, str]:
         """The entry of a key; empty if there is none."""

@@ -23,7 +23,7 @@ MAX_MESSAGE = 4096
 def describe_cluster(
     app: Kubernetes, seen: ObservedTenantCluster, plan: TenantClusterPlan
 ) -> KubernetesStatus:
-    """The whole status."""
+    """The status of a tenant cluster, computed from its objects and its plan."""
     deployments = sorted(seen.deployments, key=lambda d: d.name)
     groups = tuple(_group_status(d) for d in deployments)
     up = bool(seen.control_plane and seen.control_plane.status.ready)

@@ -205,7 +205,7 @@ class _Planner:
         return _Group(deployment, tuple(self._prepared(o) for o in objects), rolls)
 
     def plan(self) -> TenantClusterPlan:
-        """The whole plan."""
+        """The writes that are due, the groups that wait, and all changes for display."""
         self._writes += [write for p in self._shared for write in p.writes]
         blocker = self._write_groups()
         if not blocker:

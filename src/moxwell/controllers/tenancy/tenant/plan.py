@@ -218,7 +218,7 @@ def _writes(tenant: Tenant, seen: ObservedTenantNamespace) -> tuple[Write, ...]:
 
 
 def describe_tenant(tenant: Tenant, seen: ObservedTenantNamespace) -> TenantStatus:
-    """The status."""
+    """The status of a Tenant, computed from what was observed."""
     ready = Condition(type="Ready", status="True", reason=TenantReason.READY)
     if seen.unreachable:
         message = f"Proxmox is not up to date: {'; '.join(seen.unreachable)}"

@@ -15,7 +15,7 @@ MAX_STREAMS, QUEUED, CHUNK = 256, 16, 32 * 1024
 
 
 class ByteStream(Protocol):
-    """The connection below."""
+    """The bytes of the connection that carries the frames."""
 
     async def read(self) -> bytes:
         """The next bytes; empty at the end."""
