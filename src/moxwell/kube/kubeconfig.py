@@ -49,7 +49,7 @@ class BadKubeconfig(Invalid):
 
 
 class NoKubeconfig(Missing):
-    """There is not a kubeconfig, or it lacks the requested context."""
+    """There is no kubeconfig, or it lacks the requested context."""
 
     reason = "KubeconfigMissing"
 

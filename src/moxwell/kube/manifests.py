@@ -1,5 +1,5 @@
 """
-Applies the objects of manifests, of any kind, and deletes those that manifests no longer name.
+Applies the objects of manifests, of any kind, and deletes those that they no longer name.
 
 A ConfigMap lists what was applied, as Flux and kustomize do. It is extended before anything is
 applied, so that after a crash nothing that was created is forgotten.

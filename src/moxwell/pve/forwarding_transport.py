@@ -1,4 +1,4 @@
-"""The base of transports before another transport; a subclass decides how a request is sent."""
+"""The base of transports that forward to another one; a subclass decides how they send."""
 
 from collections.abc import Awaitable, Callable
 

@@ -1,4 +1,4 @@
-"""When a node of a node pool will be removed, in sentences. Pure."""
+"""When a node of a node pool is removed, in sentences. Pure."""
 
 from collections.abc import Iterator
 
