@@ -2,7 +2,8 @@
 The nodes of tenants, listed at most every two seconds for each tenant.
 
 All Machines of a cluster look for their nodes at the same time, and check them again and again;
-each would list every node or send a request of its own.
+each would list every node or send a request of its own. A list that takes long is used for longer,
+so that listing takes at most a twentieth of the time.
 """
 
 import asyncio
@@ -19,6 +20,7 @@ from moxwell.runtime.key import Key
 Json = dict[str, Any]
 FRESH_SECONDS = 2.0
 CHECK_SECONDS = 5.0  # for the repeated check of a node that is known
+MOST_SHARE, LONGEST_SECONDS = 0.05, 30.0  # of the time; how long a list is used at most
 KEPT_TENANTS = 64  # that were read last
 
 
@@ -27,8 +29,13 @@ class NodeList:
     """The nodes of one tenant at one moment."""
 
     at: float
+    took: float  # seconds
     by_name: Mapping[str, Json] = field(repr=False)
     by_provider_id: Mapping[str, Json] = field(repr=False)
+
+    def is_fresh(self, now: float, seconds: float) -> bool:
+        """Whether it was read in the last seconds, or in those that its own reading asks for."""
+        return now - self.at < max(seconds, min(self.took / MOST_SHARE, LONGEST_SECONDS))
 
 
 class SharedNodeLists:
@@ -51,8 +58,10 @@ class SharedNodeLists:
         lock = self._locks.setdefault(key, asyncio.Lock())
         async with lock:
             known = self._lists.get(key)
-            if known is None or self._clock.monotonic() - known.at >= age:
-                known = _indexed(self._clock.monotonic(), (await tenant.list(NODES)).items)
+            began = self._clock.monotonic()
+            if known is None or not known.is_fresh(began, age):
+                found = (await tenant.list(NODES)).items
+                known = _indexed(self._clock.monotonic(), began, found)
                 self._lists.pop(key, None)
                 self._lists[key] = known
                 while len(self._lists) > KEPT_TENANTS:
@@ -60,9 +69,9 @@ class SharedNodeLists:
             return known
 
 
-def _indexed(at: float, nodes: Sequence[Json]) -> NodeList:
+def _indexed(at: float, began: float, nodes: Sequence[Json]) -> NodeList:
     provided: dict[str, Json] = {}
     for node in nodes:
         if provider_id := node["spec"].get("providerID"):
             provided.setdefault(provider_id, node)
-    return NodeList(at, {n["metadata"]["name"]: n for n in nodes}, provided)
+    return NodeList(at, at - began, {n["metadata"]["name"]: n for n in nodes}, provided)
