@@ -31,6 +31,10 @@ def test_prices_and_other_domains_are_tried_in_moderate_batches_only() -> None:
     assert {turn for _, turn in attempts([pod("p", topologySpreadConstraints=[spread])])} == {
         0, 1, 2,
     }  # fmt: skip
+    many = [pod(f"p{i}", topologySpreadConstraints=[spread]) for i in range(151)]
+    again = {policy for policy, turn in attempts(many) if turn}
+    assert again == {PlacementPolicy.FEWEST_PODS, PlacementPolicy.FULLEST}
+    assert (PlacementPolicy.LEAST_INCREASE, 2) in attempts(many[:150])
 
 
 def test_the_cheapest_of_several_equal_domains_is_taken() -> None:
