@@ -1,4 +1,4 @@
-"""Downloads from web servers, checks of image files, and metadata of appliances."""
+"""Downloads, checks of image files, metadata of appliances, and files in backups."""
 
 import gzip
 import hashlib
@@ -187,5 +187,35 @@ def test_which_disks_can_be_imported(source: str, status: str) -> None:
         ended = await sim.run_task("POST", "/nodes/n1/qemu", vmid="100", scsi0=new)
         refusal = f"unable to create VM 100 - cannot import from '{source}' - {status}"
         assert ended.status == ("OK" if status == "OK" else refusal)
+
+    run_session(body, "9.2.11")
+
+
+BACKUP = "vzdump-qemu-100-2026_01_01-00_00_00.vma.zst"
+NEEDS_SERVER = {"storage": "Only PBS storages supported for file-restore."}
+
+
+@pytest.mark.parametrize(
+    "volume, message, errors",
+    [
+        pytest.param(f"shared:backup/{BACKUP}", "", NEEDS_SERVER, id="a volume id"),
+        pytest.param(f"backup/{BACKUP}", "", NEEDS_SERVER, id="a volume name"),
+        pytest.param(BACKUP, "", NEEDS_SERVER, id="a file name"),
+        pytest.param(f"local:backup/{BACKUP}", "",
+                     {"volume": "storage ID mismatch (local != shared)."}, id="of another storage"),
+        pytest.param("shared:iso/cidata.iso", "unable to use volume shared:iso/cidata.iso -"
+                     " content type needs to be 'backup'", {}, id="no backup"),
+        pytest.param("x", "unable to parse directory volume name 'backup/x'", {}, id="no name"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("action", ["list", "download"])
+def test_files_are_restored_from_a_backup_server_only(
+    action: str, volume: str, message: str, errors: dict[str, str]
+) -> None:
+    async def body(sim: SimulatorSession) -> None:
+        path = f"/nodes/n1/storage/shared/file-restore/{action}"
+        answer = await sim.request("GET", path, {"volume": volume, "filepath": "/"})
+        assert (answer.status, answer.errors) == (400 if errors else 500, errors)
+        assert errors or answer.message == message
 
     run_session(body, "9.2.11")

@@ -1,7 +1,7 @@
 """The routes of all volume endpoints."""
 
 from moxwell.lab.proxmox.route import ApiRoute
-from moxwell.lab.proxmox.volumes import backup, content, download, prune, transfer
+from moxwell.lab.proxmox.volumes import backup, content, download, file_restore, prune, transfer
 
 ROUTES: tuple[ApiRoute, ...] = (
     *content.ROUTES,
@@ -9,4 +9,5 @@ ROUTES: tuple[ApiRoute, ...] = (
     *download.ROUTES,
     *backup.ROUTES,
     *prune.ROUTES,
+    *file_restore.ROUTES,
 )
