@@ -90,6 +90,17 @@ def test_version_8_does_not_explain_a_large_mtu() -> None:
     run_session(body)
 
 
+def test_a_device_that_is_added_to_a_running_vm_has_the_same_limits() -> None:
+    async def body(sim: SimulatorSession) -> None:
+        await sim.vm()
+        await sim.run_task("POST", f"{VM}/status/start")
+        answer = await sim.put(f"{VM}/config", net1="virtio,bridge=vmbr0,mtu=9000")
+        text = "netdev net1: MTU '9000' is bigger than the bridge MTU '1500'"
+        assert answer.errors == {"net1": f"hotplug problem - {text}{MTU_HINT}\n"}
+
+    run_session(body, "9.2.11")
+
+
 def test_a_mapping_with_several_devices_gives_a_free_one() -> None:
     async def body(sim: SimulatorSession) -> None:
         paths = ("0000:01:00.0", "0000:02:00.0")

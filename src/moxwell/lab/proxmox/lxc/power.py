@@ -2,6 +2,7 @@
 
 import ipaddress
 
+from moxwell.lab.proxmox.bridges import has_bridge
 from moxwell.lab.proxmox.config_schema import ct
 from moxwell.lab.proxmox.config_schema.drives import parse_size
 from moxwell.lab.proxmox.config_schema.formats import words
@@ -11,7 +12,6 @@ from moxwell.lab.proxmox.lxc import conf as files
 from moxwell.lab.proxmox.lxc import update
 from moxwell.lab.proxmox.qemu import conf as vm_files
 from moxwell.lab.proxmox.qemu import start as vm_start
-from moxwell.lab.proxmox.qemu.hotplug import has_bridge
 from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.state import Row, SimGuest
 from moxwell.lab.proxmox.tasks import WorkerContext

@@ -8,6 +8,7 @@ running one those that can be hotplugged. A change that fails is not written at 
 import re
 from typing import Any
 
+from moxwell.lab.proxmox.bridges import BRIDGE_MTU, has_bridge
 from moxwell.lab.proxmox.config_schema import ct, formats, vm
 from moxwell.lab.proxmox.config_schema.formats import words
 from moxwell.lab.proxmox.errors import PveException, bad_params, die, param_error
@@ -15,11 +16,9 @@ from moxwell.lab.proxmox.lxc import conf as files
 from moxwell.lab.proxmox.lxc import privileges
 from moxwell.lab.proxmox.qemu import conf as vm_files
 from moxwell.lab.proxmox.qemu import identity
-from moxwell.lab.proxmox.qemu.hotplug import has_bridge
 from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.state import SimGuest, Value
 
-BRIDGE_MTU = 1500
 _ALWAYS_HOTPLUGGABLE = frozenset(
     words("description onboot startup protection hostname hookscript cores tags lock")
 )

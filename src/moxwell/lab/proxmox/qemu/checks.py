@@ -7,11 +7,11 @@ order: first those of qemu-server, then those of QEMU.
 
 import re
 
+from moxwell.lab.proxmox.bridges import has_bridge
 from moxwell.lab.proxmox.config_schema import devices, formats, vm
 from moxwell.lab.proxmox.errors import die
 from moxwell.lab.proxmox.qemu import command_line, machine, open_volumes, pci
 from moxwell.lab.proxmox.qemu import conf as files
-from moxwell.lab.proxmox.qemu.hotplug import has_bridge
 from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.state import Conf, SimGuest, SimHost
 from moxwell.lab.proxmox.tasks import WorkerContext

@@ -8,18 +8,17 @@ computing, which a host of the simulator does not offer.
 import re
 from collections.abc import Iterator
 
+from moxwell.lab.proxmox.bridges import check_mtu, has_bridge
 from moxwell.lab.proxmox.config_schema import devices
 from moxwell.lab.proxmox.config_schema.formats import words
 from moxwell.lab.proxmox.errors import PveException, die
 from moxwell.lab.proxmox.mappings import check_usb, node_maps
 from moxwell.lab.proxmox.qemu import conf as files
 from moxwell.lab.proxmox.qemu import machine
-from moxwell.lab.proxmox.qemu.hotplug import has_bridge
 from moxwell.lab.proxmox.qemu.identity import QEMU_VERSIONS
 from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.state import Conf
 
-BRIDGE_MTU, LEAST_MTU, SAME_MTU = 1500, 576, 1
 OLD_USB_PORTS = 5
 _32_BIT = words("486 athlon coreduo kvm32 pentium pentium2 pentium3 qemu32")
 _MACHINE = re.compile(r"(?:pc(?:-i440fx|-q35)?|virt)-(\d+)\.(\d+)(?:\.\d+)?(?:\+pve(\d+))?")
@@ -108,18 +107,9 @@ def check_nets(call: PveCall, conf: Conf) -> None:
     """PVE reads the bridge of a VirtIO device: in version 9 always, before only for its MTU."""
     machine.check_clipboard(str(conf.get("vga", "")))
     for name, net in files.nets(conf):
-        bridge, mtu = net.get("bridge"), int(net.get("mtu") or 0)
+        bridge, mtu = net.get("bridge"), net.get("mtu")
         if net.get("model") != "virtio" or not bridge or (call.major < 9 and not mtu):
             continue
         if not has_bridge(call, bridge):
             raise die(f"bridge '{bridge}' does not exist")
-        if mtu > BRIDGE_MTU:
-            hint = (
-                " - adjust the MTU for the network device in the VM configuration, while ensuring"
-                " that the bridge is configured as desired."
-            )
-            text = f"netdev {name}: MTU '{mtu}' is bigger than the bridge MTU '{BRIDGE_MTU}'"
-            raise die(text + (hint if call.major >= 9 else ""))
-        if SAME_MTU < mtu < LEAST_MTU:
-            text = f"MTU '{mtu}' is smaller than the IP minimum MTU '{LEAST_MTU}'"
-            raise die(f"netdev {name}: {text}")
+        check_mtu(call, name, net)

@@ -8,6 +8,7 @@ drive is kept in ``SimGuest.special``.
 
 from collections.abc import Callable
 
+from moxwell.lab.proxmox.bridges import check_mtu, has_bridge
 from moxwell.lab.proxmox.config_schema import devices, formats, vm
 from moxwell.lab.proxmox.config_schema.drives import Drive, find_drive, is_drive
 from moxwell.lab.proxmox.config_schema.formats import words
@@ -245,6 +246,7 @@ class HotplugUpdate:
             self._unplug(name)
         self._need("network")
         self._bridge(new)
+        check_mtu(self._call, name, new)
 
     def _move_to_bridge(self, name: str) -> None:
         if not has_bridge(self._call, name):
@@ -328,12 +330,6 @@ def _agent(text: Value) -> dict[str, str]:
     if values.get("enabled") != "1":
         return {}
     return {k: v for k, v in values.items() if k != "fstrim_cloned_disks"}
-
-
-def has_bridge(call: PveCall, name: str) -> bool:
-    """Whether the node has this bridge or VNet."""
-    vnets = call.region.sdn.running.get("vnets", {})
-    return name in call.host.bridges or name in vnets
 
 
 def _is(name: str, family: str) -> bool:

@@ -6,13 +6,13 @@ online migration takes the time to copy the memory.
 """
 
 from moxwell.lab.proxmox import replication, replication_runs
+from moxwell.lab.proxmox.bridges import has_bridge
 from moxwell.lab.proxmox.config_schema import formats, vm
 from moxwell.lab.proxmox.config_schema.drives import Drive, write_drive
 from moxwell.lab.proxmox.errors import PveException, bad_params, die, param_error
 from moxwell.lab.proxmox.ha import manager as ha_manager
 from moxwell.lab.proxmox.qemu import conf as files
 from moxwell.lab.proxmox.qemu import migrate_preconditions, open_volumes
-from moxwell.lab.proxmox.qemu.hotplug import has_bridge
 from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.state import Row, SimGuest
 from moxwell.lab.proxmox.tasks import WorkerContext
