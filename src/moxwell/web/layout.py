@@ -40,13 +40,14 @@ def columns(memory_mib: int) -> int:
 
 
 def shape(memory_mib: int) -> tuple[int, int]:
-    """Columns and rows of a guest: 8 GiB 1x1, 16 1x2, 32 2x2, 64 2x4, more in whole columns."""
+    """Columns and rows of a guest: 8 GiB 1x1, 16 1x2, 32 2x2, 64 2x4, more in higher columns."""
     cells = max(1, -(-memory_mib // CELL_MIB))
     if cells <= 2:
         return 1, cells
     if cells <= 16:
         return 2, -(-cells // 2)
-    return -(-cells // ROWS), ROWS
+    wide = -(-cells // ROWS)
+    return wide, -(-cells // wide)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +66,11 @@ class Layout:
         self._positions: dict[str, tuple[GuestArea, GridPosition]] = {}
 
     def place(self, guests: Mapping[str, GuestArea]) -> Mapping[str, GridPosition]:
-        """Positions for guests by key; known ones keep theirs, new ones follow by key."""
+        """Positions for guests by key; known ones keep theirs, then the largest of the new ones."""
         for key in [k for k, (size, _) in self._positions.items() if guests.get(k) != size]:
             del self._positions[key]
-        for key in sorted(guests.keys() - self._positions.keys()):
+        new = guests.keys() - self._positions.keys()
+        for key in sorted(new, key=lambda k: (-guests[k].memory_mib, k)):
             self._positions[key] = guests[key], self._find(guests[key])
         return {key: place for key, (_, place) in self._positions.items()}
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moxwell.testing.loop import run_virtual
+from moxwell.web import layout
 from moxwell.web.change_log import ChangeLog, RecordChange, Snapshot, Unchanged
 from moxwell.web.layout import GuestArea, Layout
 
@@ -95,17 +96,23 @@ def test_a_follower_sees_every_change_once() -> None:
         (32768, (2, 2)),
         (65536, (2, 4)),
         (131072, (2, 8)),
+        (204800, (4, 7)),
         (262144, (4, 8)),
     ],
 )
 def test_shapes_follow_memory(mib: int, shape: tuple[int, int]) -> None:
-    from moxwell.web import layout
-
     assert layout.shape(mib) == shape
 
 
 def sizes(guests: dict[str, int]) -> dict[str, GuestArea]:
     return {key: GuestArea(memory) for key, memory in guests.items()}
+
+
+def test_new_guests_overlap_little_because_the_largest_comes_first() -> None:
+    memory = {"a": 32768, "b": 8192, "huge": 204800, "vpn": 8192}
+    places = Layout((4,)).place(sizes(memory))
+    assert places["huge"].cells() == layout.GridPosition(0, 0, 0, 4, 7).cells()
+    assert not places["b"].cells() & places["huge"].cells()
 
 
 guest_sets = st.lists(

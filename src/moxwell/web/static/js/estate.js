@@ -78,7 +78,7 @@ function sayHost(x, mine) {
 function block(x, b, i, mine) {
   return h("div", { class: "block", key: i },
     b.label && h("div", { class: "numa" }, h("span", {}, b.label), h("span", {}, `${b.cores} c, ${Math.round(b.memory_mib / 1024)} G`), h("span", { class: "bound" }, `bound ${Math.round(b.bound_mib / 1024)} G`)),
-    h("div", { class: "cells", style: { "grid-template-columns": `repeat(${b.columns}, var(--cell))` } }, mine.map(tile), plannedTiles(x, b, i, mine)));
+    h("div", { class: "cells", style: { "grid-template-columns": `repeat(${b.columns}, var(--cell))` } }, [...mine].sort((a, b) => b.w * b.h - a.w * a.h).map(tile), plannedTiles(x, b, i, mine)));
 }
 const spot = (g) => (view.phone
   ? { "grid-column": `span ${Math.min(8, g.h)}`, "grid-row": `span ${g.w}` }
