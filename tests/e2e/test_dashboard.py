@@ -139,6 +139,8 @@ def test_every_page_gives_its_commands(page: Page, lab: Instance) -> None:
     report = type_in(lab, said)
     assert "will be updated" in report
     assert "+ create" in report
+    upgrade = page.locator(".sheet code").filter(has_text="cluster upgrade")
+    assert "because of version" in type_in(lab, upgrade.inner_text().removeprefix("$ "))
     page.keyboard.press("Escape")
     expect(page.locator(".sheet")).to_have_count(0)
     said = page.locator(".read code").inner_text()

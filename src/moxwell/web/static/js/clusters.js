@@ -1,6 +1,6 @@
 // The list of clusters and the page of one cluster: rollout, and spread over hosts.
 import { h } from "./dom.js";
-import { all, get } from "./live.js";
+import { all, ask, get } from "./live.js";
 import { gib, plural, since } from "./format.js";
 import { glyph, icon, isReady, square } from "./icons.js";
 import { machineTable } from "./machines.js";
@@ -29,7 +29,7 @@ export function cluster(key) {
     h("div", { class: "crumbs" }, h("a", { href: "/clusters" }, "Clusters"), h("span", {}, "/"), h("span", {}, c.namespace), h("span", {}, "/")),
     h("div", { class: "title" }, square(c), h("h1", {}, c.name), !isReady(c.state) && h("span", { class: `pill ${{ creating: "moving", deleting: "moving" }[c.state] || c.state}` }, icon(c.state), c.headline || c.sentence),
       c.lost.length > 0 && h("span", { class: "pill trouble" }, icon("trouble"), `${c.lost.join(", ")} ${c.lost.length > 1 ? "do" : "does"} not answer`),
-      h("span", { class: "right" }, h("button", { class: "btn", onclick: () => commands(c.name, kubeconfigs(c)) }, "Kubeconfig"), h("button", { class: "btn", onclick: () => commands(c.name, changes(c)) }, "Plan a change"))),
+      h("span", { class: "right" }, h("button", { class: "btn", onclick: () => commands(c.name, kubeconfigs(c)) }, "Kubeconfig"), h("button", { class: "btn", onclick: () => planned(c) }, "Plan a change"))),
     facts(c, key), h("div", { class: "two" }, rollout(c, machines), spread(c, machines)), machineTable(machines)));
 }
 function facts(c, key) {
@@ -76,10 +76,24 @@ function spreadList(c, hosts, placed) {
 
 const at = (c) => `${c.name} --namespace ${c.namespace}`;
 const kubeconfigs = (c) => [["Write it to a file that only you can read", `moxwell cluster kubeconfig ${at(c)} --file ${c.name}.kubeconfig`], ["Then", `kubectl --kubeconfig ${c.name}.kubeconfig get nodes`]];
-const nextMinor = (version) => (version || "").replace(/^(v?\d+)\.(\d+).*$/, (_, major, minor) => `${major}.${Number(minor) + 1}.0`) || "VERSION";
-const changes = (c) => [
+const numbers = (version) => version.replace("v", "").split(".").map(Number);
+// The newest version of a template that can follow: at most one minor version later.
+function following(version, offered) {
+  const [major, minor, patch] = numbers(version || "v0.0.0");
+  return offered.map((row) => row.version).find((name) => {
+    const [x, y, z] = numbers(name);
+    return x === major && (y === minor + 1 || (y === minor && z > patch));
+  });
+}
+function upgrade(c, offered) {
+  const version = following(c.control_plane_says, offered);
+  return version ? ["Upgrade Kubernetes", `moxwell cluster upgrade ${c.name} ${version} --namespace ${c.namespace} --plan`] : ["Upgrade Kubernetes: no template has a version that can follow", "moxwell cluster versions"];
+}
+// Asked when the dialog opens; without an answer it has the other commands.
+const planned = (c) => ask("versions").then((answer) => answer.rows, () => []).then((offered) => commands(c.name, changes(c, offered)));
+const changes = (c, offered) => [
   ...c.groups.map((g) => [`Scale ${g.name}; without --plan it is applied`, `moxwell cluster scale ${c.name} ${g.name} ${g.want + 1} --namespace ${c.namespace} --plan`]),
-  ["Upgrade Kubernetes", `moxwell cluster upgrade ${c.name} ${nextMinor(c.control_plane_says)} --namespace ${c.namespace} --plan`],
+  upgrade(c, offered),
   ["Any other change: edit the object and show the plan", `moxwell get kubernetes/${c.name} -n ${c.namespace} -o yaml > ${c.name}.yaml`],
   ["", `moxwell plan -f ${c.name}.yaml`],
   ["Show what deleting it would delete", `moxwell cluster delete ${at(c)} --plan`]];
