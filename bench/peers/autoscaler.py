@@ -107,13 +107,12 @@ def adopted(machines: Iterable[Json]) -> int:
 
 
 def _measure(plane: ControlPlane, proxmox: RecordedProxmox, meter: Meter, count: int) -> None:
-    """Launch nodes for new pods, and wait until their ISOs are deleted."""
+    """Launch nodes for new pods, until the pods run and the ISOs are deleted."""
     before = proxmox.contents()
     with meter.phase(f"launch {count} nodes", count):
         _apply(plane, [scaled_cluster.deployment(count)])
         wait_until(lambda: initialized(_items(plane, CLAIMS)) == count, "initialized nodes")
         wait_until(lambda: running(_items(plane, PODS)) == count, "running pods")
-    with meter.phase(f"delete their {count} ISOs", count):
         wait_until(lambda: not isos(proxmox.contents() - before), "deletion of the ISOs")
 
 
