@@ -84,7 +84,9 @@ def _check_usb_mapping(call: PveCall, name: str) -> None:
     try:
         check_usb(call.region, call.host, name, entries[0])
     except PveException as problem:
-        raise die(f"USB Mapping invalid (hardware probably changed): {problem.message}") from None
+        raise die(
+            f"USB Mapping invalid (hardware probably changed): {problem.message}"
+        ) from problem
 
 
 def check_display(conf: Conf) -> None:
