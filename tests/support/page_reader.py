@@ -15,7 +15,7 @@ from support.page_blocks import MAX_FOLLOW, NotRun, PageCommand, PageFile, missi
 
 ROOT = Path(__file__).parents[2]
 SECONDS, PATIENCE = 300, 240
-READS = re.compile(r"moxwell (status|explain|get|doctor)( |$)|kubectl .*get ")
+READS = re.compile(r"moxwell (status|explain|get|doctor|verify)( |$)|kubectl .*get ")
 
 
 @dataclass

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from moxwell.api.cozystack import Tenant
+from moxwell.api.cozystack import Kubernetes, Tenant
 from moxwell.api.kinds import Resource
-from moxwell.cli import connect, kinds, manifests, plan
+from moxwell.cli import connect, kinds, manifests, plan, program
 from moxwell.cli.connect import DEFAULT_NAME, Format, Name
 from moxwell.cli.output import Output
 from moxwell.clock import SystemClock
@@ -60,6 +60,10 @@ async def apply_documents(kube: Kube, documents: list[Json], namespace: str) -> 
         found = await kube.apply(doc, resource, manager=MANAGER, force=True)
         tenants += [found] if resource.kind == Tenant.resource.kind else []
         typer.echo(f"{resource.kind} {doc['metadata']['name']} applied")
+        if resource == Kubernetes.resource:
+            meta = doc["metadata"]
+            follow = f"`moxwell explain cluster {meta['name']} -n {meta['namespace']}`"
+            typer.echo(program.current().localize(f"follow it with {follow}"), err=True)
 
 
 async def _wait_tenant(kube: Kube, applied: Json) -> None:
