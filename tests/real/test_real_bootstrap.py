@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 from functools import partial
+from http.client import HTTPException
 from pathlib import Path
 
 import pytest
@@ -104,7 +105,10 @@ def is_complete(cluster: Cluster, nodes: list[str]) -> bool:
 
 def peers(cluster: Cluster, pod: str) -> tuple[int, int]:
     """Whether a member of etcd knows a leader, and its connections to other members."""
-    text = forwarded(cluster, pod, 2381, "http", "/metrics", SYSTEM)
+    try:
+        text = forwarded(cluster, pod, 2381, "http", "/metrics", SYSTEM)
+    except (OSError, HTTPException):
+        return 0, 0  # the node has just begun to answer
     rows = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]
     leader = sum(float(value) for name, _, value in rows if name == "etcd_server_has_leader")
     active = "etcd_network_active_peers{"
