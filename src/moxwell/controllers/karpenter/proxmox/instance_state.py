@@ -28,7 +28,17 @@ NO_CAPACITY = frozenset(
     }
 )
 LOST = frozenset({"Vanished"})
-IN_PROGRESS = frozenset({"Cloning", "Migrating", "TaskRunning", "WaitingForClones"})
+IN_PROGRESS = frozenset(
+    {
+        "Bootstrapping",
+        "Cloning",
+        "Configuring",
+        "Migrating",
+        "Starting",
+        "TaskRunning",
+        "WaitingForClones",
+    }
+)  # a step that fails has the reason of its error instead
 NOT_MADE = frozenset(
     {
         "FailureDomainNotFound",
