@@ -132,7 +132,7 @@ def test_manifests_are_applied_again_when_they_change() -> None:
             assert await s.mode("two") == "vxlan"
             change = {"data": {"cni.yaml": MANIFESTS.replace("vxlan", "bgp")}}
             await s.kube.merge(CONFIG_MAPS, "cni", change, "default")
-            await asyncio.sleep(20)
+            await asyncio.sleep(60)
             assert [await s.mode(name) for name in s.tenants] == ["bgp", "bgp"]
             await s.kube.delete(ClusterResourceSet, "cni", "default")
             await asyncio.sleep(20)

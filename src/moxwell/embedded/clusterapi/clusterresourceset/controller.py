@@ -1,4 +1,9 @@
-"""The ClusterResourceSet controller of Cluster API: applies manifests to clusters."""
+"""
+The ClusterResourceSet controller of Cluster API: applies manifests to clusters.
+
+ConfigMaps and Secrets are read in each pass and not watched: a watch would keep all Secrets of all
+namespaces in memory, bootstrap data of every machine included.
+"""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +33,6 @@ from moxwell.embedded.clusterapi.clusterresourceset.plan import (
     owner_of,
     recorded,
 )
-from moxwell.embedded.controllermanager.resources import CONFIG_MAPS, SECRETS
 from moxwell.errors import Invalid, MoxwellError, Retryable
 from moxwell.kube.client import Kube
 from moxwell.kube.manifests import apply_all
@@ -61,25 +65,12 @@ class ClusterResourceSetController(
 
     def __init__(self, kube: Kube, tenants: TenantClients, clock: Clock, sets: Cache[Any]) -> None:
         self._kube, self._tenants, self._clock, self._sets = kube, tenants, clock, sets
-        self.watches: Sequence[Watch] = (
-            Watch(Cluster, self._of_cluster, _may_match),
-            Watch(CONFIG_MAPS, self._of_resource("ConfigMap"), _content_changed),
-            Watch(SECRETS, self._of_resource("Secret"), _content_changed),
-        )
+        self.watches: Sequence[Watch] = (Watch(Cluster, self._of_cluster, _may_match),)
 
     def _of_cluster(self, cluster: Cluster) -> Iterable[Key]:
         for each in self._sets.list(cluster.namespace):
             if _selects(each, cluster):
                 yield Key(each.namespace, each.name)
-
-    def _of_resource(self, kind: str) -> Any:
-        def keys(resource: Json) -> Iterable[Key]:
-            meta = resource["metadata"]
-            for each in self._sets.list(meta.get("namespace", "")):
-                if any((r.kind, r.name) == (kind, meta["name"]) for r in each.spec.resources):
-                    yield Key(each.namespace, each.name)
-
-        return keys
 
     async def see(self, obj: ClusterResourceSet, reader: Reader) -> ObservedResourceSet:
         if obj.deleting:
@@ -207,9 +198,3 @@ def _facts(cluster: Cluster | None) -> object:
         return None
     initialized = cluster.status.initialization.control_plane_initialized
     return cluster.metadata.labels, cluster.deleting, initialized
-
-
-def _content_changed(old: Json | None, new: Json | None) -> bool:
-    if old is None or new is None:
-        return new is not None
-    return any(old.get(name) != new.get(name) for name in ("data", "type"))

@@ -35,7 +35,8 @@ from moxwell.runtime.writes import Delete, Merge, Write, Writes
 
 Json = Mapping[str, Any]
 RESOURCES_APPLIED = "ResourcesApplied"
-CHECK_SECONDS = 10.0  # until a cluster without an API is looked at again
+CHECK_SECONDS = 10.0  # until a missing resource or API is looked for again
+RECONCILE_SECONDS = 30.0  # until the content of the resources is compared again
 KINDS = {"ConfigMap": CONFIG_MAPS, "Secret": SECRETS}
 
 
@@ -106,7 +107,8 @@ def next_move(obj: ClusterResourceSet, seen: ObservedResourceSet) -> ResourceSet
         return Writes(owned, ResourceSetReason.NOT_APPLIED)
     if due := tuple(_due(obj, seen)):
         return ApplyResources(obj, due)
-    return _blocked(obj, seen) or Done()
+    again = RECONCILE_SECONDS if obj.spec.strategy == "Reconcile" else None
+    return _blocked(obj, seen) or Done(again)
 
 
 def _blocked(obj: ClusterResourceSet, seen: ObservedResourceSet) -> Wait | None:
@@ -115,10 +117,10 @@ def _blocked(obj: ClusterResourceSet, seen: ObservedResourceSet) -> Wait | None:
         found = seen.resources.get(ref)
         if found is None:
             message = f"{ref} does not exist in namespace {obj.namespace}"
-            return Wait(ResourceSetReason.NOT_APPLIED, message)
+            return Wait(ResourceSetReason.NOT_APPLIED, message, CHECK_SECONDS)
         if not _has_right_type(ref, found):
             message = f"Secret {ref.name} must have the type {RESOURCE_SET_SECRET}"
-            return Wait(ResourceSetReason.WRONG_SECRET_TYPE, message)
+            return Wait(ResourceSetReason.WRONG_SECRET_TYPE, message, CHECK_SECONDS)
     for cluster in seen.clusters:
         if not cluster.reachable:
             message = f"the API of cluster {cluster.name} is not available yet"
