@@ -103,12 +103,18 @@ def allowed_in_leaf(path: Path, name: str) -> bool:
     return name.split(".")[0] in {"errors", "atomic_file", "yaml_documents", package_of(path)}
 
 
-def controller_folder(dotted: str) -> tuple[str, str] | None:
-    """controllers/GROUP/LOOP of a module inside a loop's folder; None for a group's shared code."""
-    parts = dotted.split(".")
-    if len(parts) < 4 or parts[0] != "controllers":
+def loop_of(dotted: str) -> Path | None:
+    """The folder of the controller that a module belongs to; None for code that a group shares."""
+    folder = SRC.joinpath(*dotted.split("."))
+    if "controllers" not in folder.parts:
         return None
-    return parts[1], parts[2]
+    found = (f for f in folder.parents if f.is_relative_to(SRC / "controllers"))
+    return next((f for f in found if (f / "controller.py").exists()), None)
+
+
+def group_of(dotted: str) -> str:
+    """``infra`` of ``controllers.infra.machine``."""
+    return dotted.split(".")[1] if dotted.startswith("controllers.") else ""
 
 
 def test_controllers_never_import_a_sibling() -> None:
@@ -119,23 +125,10 @@ def test_controllers_never_import_a_sibling() -> None:
             continue
         own = ".".join(path.relative_to(SRC).with_suffix("").parts)
         for name in our_imports(path):
-            folder = controller_folder(name) if is_loop(name) else None
-            if (folder and folder != controller_folder(own)) or (
-                name.startswith("controllers.") and name.split(".")[1] != own.split(".")[1]
-            ):
+            other_loop = loop_of(name) not in (None, loop_of(own))
+            if other_loop or group_of(name) not in ("", group_of(own)):
                 found.append(f"{own} imports {name}")
-    assert found == [], "\n".join(map(str, found))
-
-
-def is_other_group(own: str, name: str) -> bool:
-    """Whether a module of one group of controllers imports another group."""
-    return name.startswith("controllers.") and name.split(".")[1] != own.split(".")[1]
-
-
-def is_loop(dotted: str) -> bool:
-    """Whether a dotted name is inside a folder that holds a controller."""
-    parts = dotted.split(".")
-    return len(parts) >= 4 and (SRC.joinpath(*parts[:3]) / "controller.py").exists()
+    assert found == [], "\n".join(found)
 
 
 def module_named(dotted: str) -> str | None:

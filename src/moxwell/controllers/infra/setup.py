@@ -93,9 +93,9 @@ def add_infra(
     """
     Add the infrastructure controllers to a runtime.
 
-    ``policy`` is what the operator allows, ``hosts`` the content of a node-settings file,
-    ``volumes`` what a tenant's volumes use of its quota. Warm guests of a cluster that no
-    autoscaler scales (``is_scaled``) are deleted. Machines without a host are noted in ``waiting``.
+    ``hosts`` is the content of a node-settings file, ``volumes`` returns what the volumes of a
+    tenant use of its quota, and warm guests of a cluster for which ``is_scaled`` is false are
+    deleted. Machines without a host are noted in ``waiting``.
     """
     shared = _Shared(
         runtime,
@@ -114,9 +114,7 @@ def add_infra(
     )
     explainer = _add_machines(shared)
     _add_clusters(shared)
-    template = templates.TemplateReconciler(regions, shared.templates)
-    runtime.manager.add(Controller(name=templates.NAME, reconciler=template))
-    _add_template_builds(shared)
+    _add_templates(shared)
     _add_dhcp_addresses(shared)
     return Infra(explainer, registry, _add_collector(shared))
 
@@ -126,9 +124,7 @@ def _add_machines(shared: _Shared) -> Explainer:
     caches = manager.caches
     own = caches.of(ProxmoxMachine)
     others = MachineCaches(caches.of(Machine), caches.of(Cluster), caches.of(ProxmoxCluster))
-    placement = PlacementReader(
-        regions, clock, shared.templates, shared.reservations, own, shared.hosts
-    )
+    placement = _placement(shared, own)
     agent, backoff = GuestAgentProbe(clock), TaskBackoff(clock)
     stale_clones = StaleCloneObserver(regions, clock)
     clone_slots = CloneSlots(shared.policy.full_clones)
@@ -162,6 +158,18 @@ def _add_machines(shared: _Shared) -> Explainer:
     manager.add(_machine_controller(machine))
     machine.listen(lambda key: manager.wake(machines.NAME, key))
     return Explainer(own, others, placement, shared.zones)
+
+
+def _placement(shared: _Shared, own: Cache[ProxmoxMachine]) -> PlacementReader:
+    return PlacementReader(
+        shared.regions, shared.clock, shared.templates, shared.reservations, own, shared.hosts
+    )
+
+
+def _add_templates(shared: _Shared) -> None:
+    template = templates.TemplateReconciler(shared.regions, shared.templates)
+    shared.runtime.manager.add(Controller(name=templates.NAME, reconciler=template))
+    _add_template_builds(shared)
 
 
 def _adoption(policy: InfraPolicy, own: Cache[ProxmoxMachine]) -> GuestAdoption:

@@ -5,35 +5,29 @@ It writes nothing. Only security groups, kernels and NUMA nodes of hosts, and PC
 templates are asked for, and these answers are cached.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
-from moxwell.api.capi.core import Cluster, Machine
 from moxwell.api.infra.cluster import ProxmoxCluster
-from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.infra.warm_guests import uses_no_compute
-from moxwell.api.infra.zone_settings import ZoneSettings
 from moxwell.api.karpenter.annotations import FITTED_SIZES, HUGE_PAGES
 from moxwell.api.karpenter.proxmox import ProxmoxNodeClass
-from moxwell.api.karpenter.proxmox_templates import ProxmoxTemplate, ProxmoxUnmanagedTemplate
 from moxwell.controllers.karpenter.proxmox.catalogue import (
     Candidate,
     CatalogueSettings,
     candidates,
     sizes_of,
 )
-from moxwell.controllers.karpenter.proxmox.host_numa_reader import HostNumaReader, ObservedNuma
+from moxwell.controllers.karpenter.proxmox.class_sources import ClassSources, Zones
+from moxwell.controllers.karpenter.proxmox.host_numa_reader import ObservedNuma
 from moxwell.controllers.karpenter.proxmox.host_states import (
     HostState,
-    allowed_hosts,
     host_states,
     pending_guests,
     running_memory_left,
     with_architectures,
 )
 from moxwell.controllers.karpenter.proxmox.launches import (
-    LaunchedCapacity,
     begun_launches,
     launched_names,
 )
@@ -43,7 +37,6 @@ from moxwell.controllers.karpenter.proxmox.node_class_check import (
     NodeClassPart,
     NodeClassProblem,
     NodeClassReason,
-    ZoneContents,
     check,
     matching,
 )
@@ -54,16 +47,13 @@ from moxwell.controllers.karpenter.proxmox.node_policy import (
     with_numa,
 )
 from moxwell.controllers.karpenter.proxmox.pci_locality import (
-    PassedDeviceReader,
     PassedDevices,
     by_host,
     near_by_zone,
 )
-from moxwell.controllers.karpenter.proxmox.scope import MachineDefaults, scope_of
-from moxwell.pve.model import ObservedGuest
+from moxwell.controllers.karpenter.proxmox.scope import scope_of
+from moxwell.controllers.karpenter.proxmox.zone_contents import contents_of, online_hosts
 from moxwell.pve.regions import Region
-from moxwell.pve.reservations import Reservations
-from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
 from moxwell.scheduling.guest_sizes import GuestSize
 from moxwell.scheduling.inventory_model import HostKey, PendingGuest, Template
@@ -72,63 +62,7 @@ from moxwell.scheduling.numa.guests import GuestCpuUse
 from moxwell.scheduling.spot_room import FreeRoom, RoomNeed
 from moxwell.scheduling.well_known_labels import SPOT
 
-Zones = Mapping[str, tuple[Region, ZoneSettings]]
 FINE = "fine"  # its value for sizes in small steps
-
-
-class ZoneSource(Protocol):
-    """Finds the regions and zones that a cluster may use."""
-
-    def zones(self, cluster: ProxmoxCluster) -> tuple[Zones, str]:
-        """The zones that can be reached, and a message about the others."""
-
-
-class CapabilitySource(Protocol):
-    """Reads the security groups of a region and the architectures of its hosts."""
-
-    async def firewall_groups(
-        self, region: Region, wanted: frozenset[str]
-    ) -> frozenset[str] | None:
-        """The names of the groups; None if they are unknown."""
-
-    async def architectures(self, region: Region, hosts: Iterable[str]) -> dict[str, str]:
-        """The architecture of each host; empty if it is unknown."""
-
-    async def mapped_devices(self, region: Region) -> Mapping[str, Addresses] | None:
-        """The PCI addresses of each mapping on each host; None if they are unknown."""
-
-    async def in_maintenance(self, region: Region) -> frozenset[str]:
-        """The hosts in maintenance mode; empty if they are unknown."""
-
-
-@dataclass(frozen=True, slots=True)
-class ManagementCaches:
-    """Objects of the management cluster."""
-
-    machines: Cache[Machine]
-    clusters: Cache[Cluster]
-    proxmox_clusters: Cache[ProxmoxCluster]
-    proxmox_machines: Cache[ProxmoxMachine]
-
-
-@dataclass(frozen=True, slots=True)
-class TemplateCaches:
-    """Templates that the scaled cluster declares."""
-
-    managed: Cache[ProxmoxTemplate]
-    unmanaged: Cache[ProxmoxUnmanagedTemplate]
-    built_tags: Callable[[ProxmoxTemplate], tuple[str, ...]]  # of the copies made of a template
-
-    def find(self, node_class: ProxmoxNodeClass) -> InstanceTemplate | None:
-        ref = node_class.spec.instance_template_ref
-        key = Key("", ref.name)
-        if ref.kind == "ProxmoxTemplate":
-            return self.managed.find(key)
-        return self.unmanaged.find(key)
-
-    def tags_of(self, template: InstanceTemplate | None) -> tuple[str, ...]:
-        """The tags of the copies that Moxwell made of a template, and of its present revision."""
-        return self.built_tags(template) if isinstance(template, ProxmoxTemplate) else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,21 +73,6 @@ class ReadNodeClass:
     hosts: tuple[Candidate, ...] = ()
     sizes: tuple[GuestSize, ...] = ()
     settings: CatalogueSettings = field(default_factory=CatalogueSettings)
-
-
-@dataclass(frozen=True, slots=True)
-class ClassSources:
-    """Where the reader looks."""
-
-    management: ManagementCaches
-    templates: TemplateCaches
-    zones: ZoneSource
-    capabilities: CapabilitySource
-    reservations: Reservations
-    launched: LaunchedCapacity
-    numa: HostNumaReader
-    devices: PassedDeviceReader
-    defaults: Callable[[], MachineDefaults]
 
 
 class NodeClassReader:
@@ -211,7 +130,7 @@ class NodeClassReader:
         scope = scope_of(cluster, self._sources.defaults(), trusted=self._trusted)
         known = {
             each: None
-            for zone in _contents(cluster, zones, {}, {})
+            for zone in contents_of(cluster, zones, {}, {})
             if template.spec.region in (None, zone.region)
             for each in zone.templates
         }
@@ -238,7 +157,7 @@ class NodeClassReader:
         observed = await self._observed_numa(cluster, zones) if policy.needs_numa else {}
         passed = await self._passed_devices(node_class, zones) if policy.needs_numa else None
         # nothing is awaited from here on
-        contents = tuple(_contents(cluster, zones, groups, architectures))
+        contents = tuple(contents_of(cluster, zones, groups, architectures))
         scope = scope_of(cluster, self._sources.defaults(), trusted=self._trusted)
         template = self._sources.templates.find(node_class)
         tags = self._sources.templates.tags_of(template)
@@ -291,7 +210,7 @@ class NodeClassReader:
         """The architecture of each host that answers, from the cache or its kernel."""
         found: dict[HostKey, str] = {}
         for region, settings in zones.values():
-            online = _online_hosts(cluster, region, settings)
+            online = online_hosts(cluster, region, settings)
             read = await self._sources.capabilities.architectures(region, online)
             found |= {HostKey(region.name, host): arch for host, arch in read.items()}
         return found
@@ -302,7 +221,7 @@ class NodeClassReader:
         """The topology of the hosts and the guests of others, from caches or Proxmox."""
         found: dict[HostKey, ObservedNuma] = {}
         for region, settings in zones.values():
-            online = _online_hosts(cluster, region, settings)
+            online = online_hosts(cluster, region, settings)
             own = {vmid for vmid, _, _ in self._own_guests(region)} | self._warm_guests(region)
             read = await self._sources.numa.read(region, online, own)
             found |= {HostKey(region.name, host): each for host, each in read.items()}
@@ -366,45 +285,3 @@ def _pages_problem(policy: CpuPolicy, zones: Zones) -> NodeClassProblem | None:
     return NodeClassProblem(
         NodeClassPart.INFRASTRUCTURE, NodeClassReason.NODE_POLICY_NOT_ALLOWED, message
     )
-
-
-def _contents(
-    cluster: ProxmoxCluster,
-    zones: Zones,
-    groups: Mapping[str, frozenset[str] | None],
-    architectures: Mapping[HostKey, str],
-) -> Iterable[ZoneContents]:
-    for zone, (region, settings) in zones.items():
-        view = region.inventory.view
-        hosts = frozenset(_online_hosts(cluster, region, settings))
-        yield ZoneContents(
-            region.name,
-            zone,
-            hosts,
-            view.pools,
-            {host: _stores(region, host) for host in hosts},
-            tuple(_template(region.name, t) for t in view.templates if t.kind == "qemu"),
-            groups.get(region.name),
-            {h: architectures.get(HostKey(region.name, h), "") for h in view.hosts},
-        )
-
-
-def _online_hosts(
-    cluster: ProxmoxCluster, region: Region, settings: ZoneSettings
-) -> tuple[str, ...]:
-    hosts = region.inventory.view.hosts
-    allowed = allowed_hosts(cluster.spec, region, settings)
-    return tuple(host for host in allowed if hosts[host].online)
-
-
-def _stores(region: Region, host: str) -> frozenset[str]:
-    return frozenset(
-        name
-        for (at, name), store in region.inventory.view.storages.items()
-        if at == host and store.available and "images" in store.content
-    )
-
-
-def _template(region: str, guest: ObservedGuest) -> Template:
-    key = HostKey(region, guest.host)
-    return Template(key, guest.vmid, guest.name, frozenset(guest.tags))

@@ -30,11 +30,8 @@ from moxwell.controllers.karpenter.provider import (
 from moxwell.controllers.karpenter.proxmox import machine_objects
 from moxwell.controllers.karpenter.proxmox.catalogue import catalogue, disk_gib
 from moxwell.controllers.karpenter.proxmox.class_hash import class_hash
-from moxwell.controllers.karpenter.proxmox.class_reader import (
-    ClassSources,
-    NodeClassReader,
-    ReadNodeClass,
-)
+from moxwell.controllers.karpenter.proxmox.class_reader import NodeClassReader, ReadNodeClass
+from moxwell.controllers.karpenter.proxmox.class_sources import ClassSources
 from moxwell.controllers.karpenter.proxmox.instance_record import (
     CLAIM_UID,
     InstanceRecord,

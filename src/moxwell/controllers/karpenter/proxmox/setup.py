@@ -23,10 +23,10 @@ from moxwell.controllers.infra.zone_defaults import ZoneResolver
 from moxwell.controllers.karpenter.proxmox import join_approver
 from moxwell.controllers.karpenter.proxmox.adopt import controller as adopted_claims
 from moxwell.controllers.karpenter.proxmox.catalogue import CatalogueSettings
-from moxwell.controllers.karpenter.proxmox.class_reader import (
+from moxwell.controllers.karpenter.proxmox.class_reader import NodeClassReader
+from moxwell.controllers.karpenter.proxmox.class_sources import (
     ClassSources,
     ManagementCaches,
-    NodeClassReader,
     TemplateCaches,
 )
 from moxwell.controllers.karpenter.proxmox.host_numa_reader import HostNumaReader
