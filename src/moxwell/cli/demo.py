@@ -8,6 +8,7 @@ from typing import Any
 from moxwell.api.capi.core import Machine
 from moxwell.api.cozystack import Kubernetes
 from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.infra.machine_reasons import ProxmoxMachineReason as Reason
 from moxwell.api.kinds import Resource
 from moxwell.cli import connect
 from moxwell.cli.output import Progress, count
@@ -19,22 +20,23 @@ from moxwell.kube.client import Kube
 NAME, NAMESPACE = "demo", "tenant-demo"
 SECRETS = Resource("", "v1", "secrets", "Secret")
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
-PROGRESS = {  # reason of a normal step -> a word; other reasons are shown with their message
-    "Placing": "placing",
-    "Cloning": "cloning",
-    "Migrating": "migrating",
-    "Bootstrapping": "writing bootstrap ISOs",
-    "Configuring": "configuring",
-    "Starting": "starting",
-    "TaskRunning": "running Proxmox tasks",
-    "WaitingForMachine": "preparing",
-    "WaitingForCluster": "preparing",
-    "WaitingForClusterInfrastructure": "preparing",
-    "WaitingForBootstrapData": "preparing",
-    "WaitingForAddresses": "waiting for addresses",
-    "WaitingForBootstrap": "booting",
-    "WaitingForGuest": "booting",
-    "Deleting": "deleting",
+# reason of a normal step -> a word; other reasons are shown with their message
+PROGRESS: dict[str, str] = {
+    Reason.PLACING: "placing",
+    Reason.CLONING: "cloning",
+    Reason.MIGRATING: "migrating",
+    Reason.BOOTSTRAPPING: "writing bootstrap ISOs",
+    Reason.CONFIGURING: "configuring",
+    Reason.STARTING: "starting",
+    Reason.TASK_RUNNING: "running Proxmox tasks",
+    Reason.WAITING_FOR_MACHINE: "preparing",
+    Reason.WAITING_FOR_CLUSTER: "preparing",
+    Reason.WAITING_FOR_CLUSTER_INFRASTRUCTURE: "preparing",
+    Reason.WAITING_FOR_BOOTSTRAP_DATA: "preparing",
+    Reason.WAITING_FOR_ADDRESSES: "waiting for addresses",
+    Reason.WAITING_FOR_BOOTSTRAP: "booting",
+    Reason.WAITING_FOR_GUEST: "booting",
+    Reason.DELETING: "deleting",
 }
 
 

@@ -17,6 +17,7 @@ import typer
 from moxwell.api.capi.core import Machine
 from moxwell.api.cozystack import Kubernetes
 from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.infra.machine_reasons import MachineErrorReason, ProxmoxMachineReason
 from moxwell.cli import connect
 from moxwell.cli.connect import DEFAULT_NAME, Format, Name
 from moxwell.cli.explain import ask
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 Level = Literal["ok", "remark", "wrong"]
 MIN_FREE_BYTES = 500 << 20
 SHOWN = 10
-REGION_UNREACHABLE = "RegionUnreachable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ def check_machines(guests: Sequence[ProxmoxMachine]) -> Iterator[DoctorFinding]:
         ready = next((c for c in guest.status.conditions if c.type == "Ready"), None)
         if ready is None or ready.status == "True":
             continue
-        if ready.reason == REGION_UNREACHABLE:
+        if ready.reason == ProxmoxMachineReason.REGION_UNREACHABLE:
             lost[guest.spec.region or ""] += 1
             continue
         do = f"`moxwell explain machine {guest.name} -n {guest.namespace}`"
@@ -218,5 +218,11 @@ def check_machines(guests: Sequence[ProxmoxMachine]) -> Iterator[DoctorFinding]:
 
 
 _NEEDS_ACTION = frozenset(
-    {"Vanished", "TemplateNotFound", "TemplateAmbiguous", "Denied", "Forbidden"}
+    {
+        ProxmoxMachineReason.VANISHED,
+        MachineErrorReason.DENIED,
+        MachineErrorReason.PERMISSION_DENIED,
+        MachineErrorReason.TEMPLATE_AMBIGUOUS,
+        MachineErrorReason.TEMPLATE_NOT_FOUND,
+    }
 )

@@ -15,7 +15,7 @@ from moxwell.csi.driver import Driver
 from moxwell.csi.errors import require
 from moxwell.csi.ids import VolumeId, get_volume
 from moxwell.csi.parameters import SnapshotParameters, VolumeParameters
-from moxwell.csi.pvc import PVC_NAME, PVC_NAMESPACE
+from moxwell.csi.pvc import PVC_NAME, PVC_NAMESPACE, VolumeReason
 from moxwell.csi.wire import csi_pb2 as csi
 from moxwell.errors import Missing, MoxwellError
 from moxwell.runtime.reconciler import Note
@@ -91,7 +91,7 @@ class ControllerService:
             raise
         if created.method:
             message = f"{created.id} was created from {request.source} by {created.method}"
-            event = Note("Restored", message)
+            event = Note(VolumeReason.RESTORED, message)
             await self._driver.persistent_volumes.record(namespace, name, event)
         return created
 

@@ -5,6 +5,7 @@ Without a Kubernetes client every method does nothing. The annotation that retai
 the time of deletion.
 """
 
+from enum import StrEnum
 from typing import Any
 
 from moxwell.api.kinds import Resource
@@ -22,6 +23,12 @@ CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 RETAIN_ANNOTATIONS = (("csi.proxmox.sinextra.dev/lifecycle", "keep"), ("moxwell.dev/keep", "true"))
 PVC_NAME, PVC_NAMESPACE = "csi.storage.k8s.io/pvc/name", "csi.storage.k8s.io/pvc/namespace"
 ADDRESS = "csi.controller"
+
+
+class VolumeReason(StrEnum):
+    """Reasons of events on claims; those of failed calls are the reasons of their errors."""
+
+    RESTORED = "Restored"
 
 
 class PersistentVolumes:

@@ -5,19 +5,8 @@ from enum import IntEnum
 
 from moxwell.api.capi.core import Machine
 from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.infra.machine_reasons import CANNOT_BE_CREATED, NO_CAPACITY
 from moxwell.externalgrpc.node_groups import unnamed_id
-
-NO_ROOM = frozenset(
-    {
-        "HostDown",
-        "HostUnreachable",
-        "InsufficientResources",
-        "NoQuorum",
-        "QuotaExceeded",
-        "StorageFull",
-    }
-)
-NOT_MADE = frozenset({"InvalidTemplate", "PermissionDenied", "StartFailed", "TemplateNotFound"})
 
 
 class InstancePhase(IntEnum):
@@ -55,7 +44,7 @@ def instance_of(machine: Machine, proxmox: ProxmoxMachine | None) -> GroupInstan
         return GroupInstance(ident, InstancePhase.RUNNING)
     conditions = proxmox.status.conditions if proxmox is not None else ()
     ready = next((c for c in conditions if c.type == "Ready" and c.status != "True"), None)
-    if ready is None or ready.reason not in NO_ROOM | NOT_MADE:
+    if ready is None or ready.reason not in NO_CAPACITY | CANNOT_BE_CREATED:
         return GroupInstance(ident, InstancePhase.CREATING)
-    kind = ErrorClass.OUT_OF_RESOURCES if ready.reason in NO_ROOM else ErrorClass.OTHER
+    kind = ErrorClass.OUT_OF_RESOURCES if ready.reason in NO_CAPACITY else ErrorClass.OTHER
     return GroupInstance(ident, InstancePhase.CREATING, ready.reason, ready.message, kind)

@@ -7,58 +7,58 @@ Texts say what the machine waits for, why, and what comes next. Unknown is not t
 import re
 from dataclasses import dataclass
 
+from moxwell.api.infra.machine_reasons import ProxmoxMachineReason as Reason
 from moxwell.web.model import ConditionView, MachineView, State
 
 STAGES = ("Claim", "Clone", "Configure", "Boot", "Join")
-_STAGE_OF = {
+_STAGE_OF: dict[str, str] = {
     "ReserveVMID": "Claim",
     "AdoptGuest": "Claim",
     "Clone": "Clone",
     "Migrate": "Clone",
-    "Cloning": "Clone",
-    "Migrating": "Clone",
-    "WaitingForClones": "Clone",
+    Reason.CLONING: "Clone",
+    Reason.MIGRATING: "Clone",
+    Reason.WAITING_FOR_CLONES: "Clone",
     "ClaimAddresses": "Configure",
-    "WaitingForAddresses": "Configure",
+    Reason.WAITING_FOR_ADDRESSES: "Configure",
     "UploadIso": "Configure",
     "ResizeDisk": "Configure",
     "SetFirewall": "Configure",
     "Configure": "Configure",
     "RecordApplied": "Configure",
     "RegisterHa": "Configure",
-    "Configuring": "Configure",
-    "TaskRunning": "Configure",
-    "Bootstrapping": "Configure",
-    "Placing": "Claim",
+    Reason.CONFIGURING: "Configure",
+    Reason.TASK_RUNNING: "Configure",
+    Reason.BOOTSTRAPPING: "Configure",
+    Reason.PLACING: "Claim",
     "Start": "Boot",
     "SetProviderID": "Boot",
-    "Starting": "Boot",
-    "WaitingForBootstrap": "Boot",
+    Reason.STARTING: "Boot",
+    Reason.WAITING_FOR_BOOTSTRAP: "Boot",
     "EjectIso": "Join",
     "DeleteVolume": "Join",
 }
-_UNKNOWN = {"RegionUnreachable", "RegionUnknown", "HostDown"}
-NO_HOST = "InsufficientResources"
-_WAITING = {  # the reason, and when the next stage begins
+_UNKNOWN = {Reason.REGION_UNREACHABLE, Reason.REGION_UNKNOWN, Reason.HOST_DOWN}
+NO_HOST = Reason.INSUFFICIENT_RESOURCES
+_WAITING: dict[str, str] = {  # the reason, and when the next stage begins
     NO_HOST: "Checked whenever a guest is deleted.",
-    "QuotaExceeded": "When the quota of its tenant allows it.",
-    "WaitingForBootstrapData": "When the Secret with its bootstrap data exists.",
-    "WaitingForClusterInfrastructureReady": "When the infrastructure of its cluster is ready.",
-    "WaitingForClusterInfrastructure": "When the infrastructure of its cluster is ready.",
-    "WaitingForCluster": "When its Cluster and ProxmoxCluster exist.",
-    "WaitingForAddresses": "When its pools have given it addresses.",
-    "WaitingForMachine": "When a Machine owns it.",
-    "WaitingForClones": "When other full clones have finished.",
-    "Paused": "When it is not paused any more.",
+    Reason.QUOTA_EXCEEDED: "When the quota of its tenant allows it.",
+    Reason.WAITING_FOR_BOOTSTRAP_DATA: "When the Secret with its bootstrap data exists.",
+    Reason.WAITING_FOR_CLUSTER_INFRASTRUCTURE: "When the infrastructure of its cluster is ready.",
+    Reason.WAITING_FOR_CLUSTER: "When its Cluster and ProxmoxCluster exist.",
+    Reason.WAITING_FOR_ADDRESSES: "When its pools have given it addresses.",
+    Reason.WAITING_FOR_MACHINE: "When a Machine owns it.",
+    Reason.WAITING_FOR_CLONES: "When other full clones have finished.",
+    Reason.PAUSED: "When it is not paused any more.",
 }
-_FAILED = {
-    "Vanished": "By its MachineHealthCheck.",
-    "Stopped": "By its MachineHealthCheck, or start the guest.",
-    "Suspended": "By its MachineHealthCheck, or resume the guest.",
-    "GuestFailed": "By its MachineHealthCheck.",
-    "VMIDTaken": "When the other guest is deleted, or delete the machine.",
-    "NotOurs": "When the other guest is deleted, or delete the machine.",
-    "OutsideTenant": "When its template is inside the limits of its tenant.",
+_FAILED: dict[str, str] = {
+    Reason.VANISHED: "By its MachineHealthCheck.",
+    Reason.STOPPED: "By its MachineHealthCheck, or start the guest.",
+    Reason.SUSPENDED: "By its MachineHealthCheck, or resume the guest.",
+    Reason.GUEST_FAILED: "By its MachineHealthCheck.",
+    Reason.VMID_TAKEN: "When the other guest is deleted, or delete the machine.",
+    Reason.NOT_OURS: "When the other guest is deleted, or delete the machine.",
+    Reason.OUTSIDE_TENANT: "When its template is inside the limits of its tenant.",
 }
 _NEXT = {
     "Claim": ("Clone the template", "When a host and a VMID are claimed."),
@@ -195,7 +195,7 @@ def summarize_placement(message: str) -> str:
 def _waiting(stage: str, reason: str, message: str) -> MachineText:
     claim = "Claim a host and a VMID"
     following = claim if stage == "Claim" else _NEXT.get(stage, ("", ""))[0]
-    when = _WAITING.get(reason, "When that is so.")
+    when = _WAITING.get(reason, "When this has changed.")
     if reason == NO_HOST:
         text = f"Waiting for a host: {summarize_placement(message)}"
         words = ("Waiting for a host", text, message, following, when, "Wait", reason)

@@ -27,6 +27,10 @@ MACHINES: dict[str, tuple[list[Any], list[tuple[str, str]]]] = {
         [machine("a", "Vanished", status="False")],
         [("wrong", "machine a: Vanished why")],
     ),
+    "a refused write": (
+        [machine("a", "PermissionDenied")],
+        [("wrong", "machine a: PermissionDenied why")],
+    ),
     "one that waits": ([machine("a", "Cloning")], [("remark", "machine a: Cloning why")]),
     "a lost region": (
         [machine("a", LOST), machine("b", LOST), machine("c", LOST, "south")],

@@ -154,7 +154,9 @@ def test_instances_say_what_a_machine_waits_for() -> None:
     full = instance_of(YOUNG, proxmox("StorageFull"))
     assert (full.phase, full.error) == (InstancePhase.CREATING, "StorageFull")
     assert full.error_class is ErrorClass.OUT_OF_RESOURCES
-    assert instance_of(YOUNG, proxmox("TemplateNotFound")).error_class is ErrorClass.OTHER
+    for reason in ("TemplateNotFound", "Vanished", "RegionUnknown", "Invalid"):
+        assert instance_of(YOUNG, proxmox(reason)).error_class is ErrorClass.OTHER
+        assert instance_of(YOUNG, proxmox(reason)).error == reason
     going = machine("w-1", deletionTimestamp="2026-01-01T00:00:00Z")
     assert instance_of(going, None).phase is InstancePhase.DELETING
 

@@ -15,7 +15,6 @@ WARM_GUEST_OF = "moxwell.dev/warm-guest-of"  # of ProxmoxMachine: the node class
 WARM_GUEST_HASH = "moxwell.dev/warm-guest-hash"  # of ProxmoxMachine: what it was made from
 RESERVED_FOR = "moxwell.dev/reserved-for"  # of ProxmoxMachine: the UID of a node claim
 WARM_TAG = "moxwell-warm"  # of the guest in Proxmox, until it is configured for a node claim
-WARM = "Warm"  # the reason of the Ready condition of a warm guest that is ready
 
 
 def is_warm(machine: ProxmoxMachine) -> bool:

@@ -2,12 +2,20 @@
 
 from collections.abc import Iterable
 from datetime import datetime
+from enum import StrEnum
 
 from moxwell.api.conditions import ConditionStatus
 from moxwell.api.karpenter.nodeclaims import NodeClaim, NodeClaimCondition
 
 READY = "Ready"
 LONGEST = 300  # characters of a message
+
+
+class DependentsReason(StrEnum):
+    """Reasons of a Ready condition that follows from other conditions."""
+
+    UNHEALTHY = "UnhealthyDependents"
+    RECONCILING = "ReconcilingDependents"
 
 
 def condition(
@@ -24,7 +32,7 @@ def ready(dependents: Iterable[NodeClaimCondition]) -> NodeClaimCondition:
     if not unhealthy:
         return condition(READY, "True")
     failed = any(c.status == "False" for c in unhealthy)
-    reason = "UnhealthyDependents" if failed else "ReconcilingDependents"
+    reason = DependentsReason.UNHEALTHY if failed else DependentsReason.RECONCILING
     text = ", ".join(f"{c.type}={c.status}" for c in unhealthy)
     return condition(READY, "False" if failed else "Unknown", reason, text)
 

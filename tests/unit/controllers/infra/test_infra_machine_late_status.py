@@ -6,11 +6,12 @@ import msgspec
 import pytest
 
 from moxwell.api.infra.machine import ProxmoxMachine
-from moxwell.api.infra.warm_guests import WARM, WARM_GUEST_OF
+from moxwell.api.infra.machine_reasons import ProxmoxMachineReason
+from moxwell.api.infra.warm_guests import WARM_GUEST_OF
 from moxwell.controllers.infra.machine.controller import is_being_created
 
 Json = dict[str, Any]
-WARM_READY = [{"type": "Ready", "status": "True", "reason": WARM}]
+WARM_READY = [{"type": "Ready", "status": "True", "reason": ProxmoxMachineReason.WARM}]
 CLONING = [{"type": "Ready", "status": "False", "reason": "Cloning"}]
 
 

@@ -13,6 +13,7 @@ from moxwell.api.capi.core import Machine
 from moxwell.api.capi.shared import CLUSTER_NAME, MANAGED_BY
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.infra.machine_reasons import ProxmoxMachineReason
 from moxwell.api.infra.warm_guests import is_warm
 from moxwell.api.ipam import IPAddress, IPAddressClaim, IPAddressClaimSpec, IPPoolReference
 from moxwell.api.meta import ObjectMeta
@@ -26,7 +27,6 @@ from moxwell.controllers.infra.machine.moves import (
     DeleteWarmGuest,
     ForgetStaleClone,
     Move,
-    ProxmoxMachineReason,
     RecordApplied,
     ReleaseAddresses,
     ReserveVMID,

@@ -6,6 +6,7 @@ clones.
 """
 
 from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.infra.machine_reasons import ProxmoxMachineReason
 from moxwell.api.infra.template import Claim
 from moxwell.controllers.infra.guest_names import KEPT, iso_storage_of, iso_volid, mark_of
 from moxwell.controllers.infra.machine import steps
@@ -13,7 +14,6 @@ from moxwell.controllers.infra.machine.moves import (
     ForgetStaleClone,
     MachineVersion,
     Move,
-    ProxmoxMachineReason,
     ReleaseAddresses,
 )
 from moxwell.controllers.infra.machine.observed import MachineGuest, ObservedProxmoxMachine

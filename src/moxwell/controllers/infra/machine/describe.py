@@ -18,11 +18,11 @@ from moxwell.api.infra.machine import (
     ProxmoxMachine,
     ProxmoxMachineStatus,
 )
+from moxwell.api.infra.machine_reasons import ProxmoxMachineReason
 from moxwell.controllers.infra.machine import in_place
 from moxwell.controllers.infra.machine.moves import (
     ForgetStaleClone,
     Move,
-    ProxmoxMachineReason,
     TakeStep,
     name_of,
 )

@@ -8,10 +8,10 @@ from the guest, if ``spec.claim.applied`` lists them. A disk is deleted only if 
 from collections.abc import Mapping
 
 from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.infra.machine_reasons import ProxmoxMachineReason
 from moxwell.api.infra.template import HighAvailability, LastApplied
 from moxwell.controllers.infra.guest_names import mark_of
 from moxwell.controllers.infra.machine import steps
-from moxwell.controllers.infra.machine.moves import ProxmoxMachineReason
 from moxwell.controllers.infra.machine.observed import MachineGuest
 from moxwell.pve import property_strings
 from moxwell.pve.guests import GuestConfig

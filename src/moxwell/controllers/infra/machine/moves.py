@@ -1,8 +1,7 @@
-"""The moves of ``infra.machine`` and the reasons of its conditions, as values."""
+"""The moves of ``infra.machine``, as values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 from moxwell.api.infra.machine import ProxmoxMachine
@@ -17,62 +16,6 @@ from moxwell.runtime.key import Key
 from moxwell.runtime.move import Done, Wait
 
 ZONE_LABEL = "topology.kubernetes.io/proxmox-zone"
-
-
-class ProxmoxMachineReason(StrEnum):
-    """Reasons of the conditions of a ProxmoxMachine, of ``Wait`` moves and of events."""
-
-    # nothing to wait for
-    PROVISIONED = "Provisioned"
-    # another object must change first
-    WAITING_FOR_MACHINE = "WaitingForMachine"
-    WAITING_FOR_CLUSTER = "WaitingForCluster"
-    WAITING_FOR_CLUSTER_INFRASTRUCTURE = "WaitingForClusterInfrastructure"
-    WAITING_FOR_BOOTSTRAP_DATA = "WaitingForBootstrapData"
-    WAITING_FOR_ADDRESSES = "WaitingForAddresses"
-    WAITING_FOR_NODE = "WaitingForNode"  # the machine itself is complete
-    # Proxmox
-    REGION_UNKNOWN = "RegionUnknown"
-    REGION_UNREACHABLE = "RegionUnreachable"
-    HOST_DOWN = "HostDown"
-    INSUFFICIENT_RESOURCES = "InsufficientResources"
-    QUOTA_EXCEEDED = "QuotaExceeded"
-    TASK_RUNNING = "TaskRunning"
-    WAITING_FOR_CLONES = "WaitingForClones"  # as many full clones run as are allowed
-    LOCKED = "Locked"
-    VMID_TAKEN = "VMIDTaken"
-    VANISHED = "Vanished"
-    NOT_OURS = "NotOurs"
-    STOPPED = "Stopped"
-    WARM = "Warm"  # a warm guest waits for a node claim
-    PAUSED = "Paused"
-    SUSPENDED = "Suspended"
-    GUEST_FAILED = "GuestFailed"
-    OUTSIDE_TENANT = "OutsideTenant"
-    # stages
-    PLACING = "Placing"
-    ADOPTING = "Adopting"
-    CLONING = "Cloning"
-    MIGRATING = "Migrating"
-    BOOTSTRAPPING = "Bootstrapping"
-    CONFIGURING = "Configuring"
-    STARTING = "Starting"
-    WAITING_FOR_HA = "WaitingForHA"
-    WAITING_FOR_BOOTSTRAP = "WaitingForBootstrap"
-    WAITING_FOR_GUEST = "WaitingForGuest"
-    DELETING = "Deleting"
-    # condition NoStaleClones
-    STALE_CLONE = "StaleClone"
-    NO_STALE_CLONES = "NoStaleClones"
-    # condition UpToDate: why a setting of the spec is not applied, or a removed one still is
-    UP_TO_DATE = "UpToDate"
-    HA_RULE_NOT_FOUND = "HARuleNotFound"
-    HA_RULE_KEPT = "HARuleKept"
-    FIREWALL_GROUP_NOT_FOUND = "FirewallGroupNotFound"
-    SLOT_TAKEN = "SlotTaken"
-    DISK_KEPT = "DiskKept"
-    # events only
-    PLACED = "Placed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from collections.abc import Collection, Mapping, Sequence
 
 from moxwell.api.infra.cluster import ProxmoxClusterSpec
 from moxwell.api.infra.machine import ProxmoxMachine, ProxmoxMachineSpec
+from moxwell.api.infra.machine_reasons import ProxmoxMachineReason
 from moxwell.api.infra.template import Claim, TemplateSelector
 from moxwell.api.infra.zone_settings import ZoneSettings, zone_settings_of
 from moxwell.bootstrap.network_plan import devices_of
 from moxwell.controllers.infra.machine.moves import (
     MachineVersion,
-    ProxmoxMachineReason,
     ReserveVMID,
 )
 from moxwell.controllers.infra.machine.observed import ObservedPlacement, OwnerObjects

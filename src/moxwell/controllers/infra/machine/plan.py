@@ -9,6 +9,7 @@ bootstrap ISO is attached, and a machine with a providerID was started once.
 """
 
 from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.infra.machine_reasons import ProxmoxMachineReason
 from moxwell.api.infra.template import Claim
 from moxwell.api.infra.tenant_limits import violations_of
 from moxwell.api.infra.warm_guests import RESERVED_FOR, is_warm
@@ -27,7 +28,6 @@ from moxwell.controllers.infra.machine.moves import (
     DeleteWarmGuest,
     MachineVersion,
     Move,
-    ProxmoxMachineReason,
     RecordApplied,
     ReserveVMID,
     SetProviderID,

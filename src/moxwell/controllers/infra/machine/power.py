@@ -1,6 +1,6 @@
 """Decides what a machine waits for while its guest has a QEMU process but is not running. Pure."""
 
-from moxwell.controllers.infra.machine.moves import ProxmoxMachineReason
+from moxwell.api.infra.machine_reasons import ProxmoxMachineReason
 from moxwell.controllers.infra.machine.observed import MachineGuest
 from moxwell.pve.run_states import RunState
 from moxwell.runtime.move import Wait

@@ -5,7 +5,7 @@ Whether a machine needs a host: the first one, or another one because the claime
 """
 
 from moxwell.api.infra.machine import ProxmoxMachine
-from moxwell.controllers.infra.machine.moves import ProxmoxMachineReason
+from moxwell.api.infra.machine_reasons import ProxmoxMachineReason
 from moxwell.controllers.infra.machine.observed import ObservedProxmoxMachine, OwnerObjects
 from moxwell.pve import errors
 from moxwell.runtime.move import Wait

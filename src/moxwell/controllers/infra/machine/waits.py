@@ -1,6 +1,6 @@
 """Waits that several parts of the plan of ``infra.machine`` share. Pure."""
 
-from moxwell.controllers.infra.machine.moves import ProxmoxMachineReason
+from moxwell.api.infra.machine_reasons import ProxmoxMachineReason
 from moxwell.controllers.infra.machine.observed import MachineGuest, ObservedProxmoxMachine
 from moxwell.runtime.move import Wait
 from moxwell.scheduling import quota

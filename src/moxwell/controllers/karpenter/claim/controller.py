@@ -14,11 +14,11 @@ from moxwell.controllers.karpenter.claim.plan import (
     DeleteClaim,
     EndClaim,
     LaunchMachine,
-    NodeClaimReason,
     RegisterNode,
     TerminateMachine,
     plan_claim,
 )
+from moxwell.controllers.karpenter.claim.reasons import NodeClaimReason
 from moxwell.controllers.karpenter.claim.registration import (
     inconsistencies,
     lacks_unregistered_taint,

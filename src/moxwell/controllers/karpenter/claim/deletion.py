@@ -11,9 +11,9 @@ from moxwell.controllers.karpenter.claim.observed import ObservedNodeClaim
 from moxwell.controllers.karpenter.claim.plan import (
     ClaimMove,
     EndClaim,
-    NodeClaimReason,
     TerminateMachine,
 )
+from moxwell.controllers.karpenter.claim.reasons import NodeClaimReason
 from moxwell.controllers.karpenter.durations import seconds_or_never
 from moxwell.controllers.karpenter.names import FINALIZER, TERMINATION_TIMESTAMP
 from moxwell.controllers.karpenter.node_termination import new_termination_time

@@ -17,7 +17,7 @@ from moxwell.api.karpenter.nodeclaims import (
 )
 from moxwell.api.meta import Value
 from moxwell.controllers.karpenter.claim.observed import LaunchRecord, ObservedNodeClaim
-from moxwell.controllers.karpenter.claim.plan import NodeClaimReason
+from moxwell.controllers.karpenter.claim.reasons import NodeClaimReason
 from moxwell.controllers.karpenter.claim.registration import (
     inconsistencies,
     uninitialized_reason,
@@ -133,12 +133,13 @@ def _is_before(node: NodeTermination) -> bool:
 def _drain(node: NodeTermination) -> tuple[NodeClaimCondition, ...]:
     phase = node.phase
     if phase is TerminationPhase.DRAINING:
-        return (condition(DRAINED, "Unknown", "Draining", "Draining"),)
+        reason = NodeClaimReason.DRAINING
+        return (condition(DRAINED, "Unknown", reason, reason),)
     drained = condition(DRAINED, "True")
     if phase is TerminationPhase.DETACHING:
-        reason = "AwaitingVolumeDetachment"
+        reason = NodeClaimReason.AWAITING_VOLUME_DETACHMENT
         return drained, condition(VOLUMES_DETACHED, "Unknown", reason, reason)
     if node.attachments:
-        reason = "TerminationGracePeriodElapsed"
+        reason = NodeClaimReason.TERMINATION_GRACE_PERIOD_ELAPSED
         return drained, condition(VOLUMES_DETACHED, "False", reason, reason)
     return drained, condition(VOLUMES_DETACHED, "True")

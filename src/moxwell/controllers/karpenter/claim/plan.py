@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from moxwell.api.karpenter.nodeclaims import NodeClaim
 from moxwell.controllers.karpenter.claim.observed import ObservedNodeClaim
+from moxwell.controllers.karpenter.claim.reasons import NodeClaimReason
 from moxwell.controllers.karpenter.claim.registration import (
     initialize,
     register,
@@ -19,24 +20,6 @@ from moxwell.scheduling.well_known_labels import INITIALIZED
 
 LAUNCH_SECONDS = 5.0  # until the next look at a machine that is being made
 RETRY_SECONDS = 30.0  # until the next try after the launch failed
-
-
-class NodeClaimReason(StrEnum):
-    """Reasons of the conditions, waits and events of node claims."""
-
-    LAUNCHING = "Launching"
-    LAUNCH_FAILED = "LaunchFailed"
-    NODE_NOT_FOUND = "NodeNotFound"
-    MULTIPLE_NODES_FOUND = "MultipleNodesFound"
-    UNINITIALIZED = "Uninitialized"
-    DELETING_NODE = "DeletingNode"
-    INSTANCE_TERMINATING = "InstanceTerminating"
-    INSUFFICIENT_CAPACITY = "InsufficientCapacityError"
-    NODE_CLASS_NOT_READY = "NodeClassNotReady"
-    UNREGISTERED_TAINT_MISSING = "UnregisteredTaintMissing"
-    CONSISTENCY_CHECK_FAILED = "ConsistencyCheckFailed"
-    FAILED_CONSISTENCY_CHECK = "FailedConsistencyCheck"
-    TERMINATION_GRACE_PERIOD_EXPIRING = "TerminationGracePeriodExpiring"
 
 
 class ClaimDisruption(StrEnum):

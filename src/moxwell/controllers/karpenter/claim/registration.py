@@ -8,6 +8,7 @@ import msgspec
 from moxwell.api.core.nodes import Node, Taint
 from moxwell.api.karpenter.fields import NodeClaimTaint
 from moxwell.api.karpenter.nodeclaims import NodeClaim
+from moxwell.controllers.karpenter.claim.reasons import NodeClaimReason
 from moxwell.controllers.karpenter.names import (
     DO_NOT_SYNC_TAINTS,
     FINALIZER,
@@ -75,23 +76,26 @@ def lacks_unregistered_taint(node: Node) -> bool:
     return not any(same_taint(t, UNREGISTERED) for t in node.spec.taints)
 
 
-def uninitialized_reason(claim: NodeClaim, node: Node) -> tuple[str, str] | None:
+def uninitialized_reason(claim: NodeClaim, node: Node) -> tuple[NodeClaimReason, str] | None:
     """The reason and the message while a node is not initialized; None if nothing is missing."""
     if not node.status.is_true("Ready"):
-        return "NodeNotReady", "Node status is NotReady"
+        return NodeClaimReason.NODE_NOT_READY, "Node status is NotReady"
     startup = as_taints(claim.spec.startup_taints)
     for taint in node.spec.taints:
         if any(same_taint(taint, s) for s in startup):
-            return "StartupTaintsExist", f'StartupTaint "{taint_text(taint)}" still exists'
+            return (
+                NodeClaimReason.STARTUP_TAINTS_EXIST,
+                f'StartupTaint "{taint_text(taint)}" still exists',
+            )
     for taint in node.spec.taints:
         if is_ephemeral(taint):
             text = f'KnownEphemeralTaint "{taint_text(taint)}" still exists'
-            return "KnownEphemeralTaintsExist", text
+            return NodeClaimReason.KNOWN_EPHEMERAL_TAINTS_EXIST, text
     allocatable = offered(node.status.allocatable)
     for name, amount in sorted(_requests(claim).items()):
         if amount and not allocatable.get(name):
             text = f'Resource "{name}" was requested but not registered'
-            return "ResourceNotRegistered", text
+            return NodeClaimReason.RESOURCE_NOT_REGISTERED, text
     return None
 
 

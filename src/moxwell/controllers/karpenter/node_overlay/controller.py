@@ -15,6 +15,7 @@ from moxwell.api.karpenter.capacity import NodeOverlay, NodeOverlayStatus
 from moxwell.api.karpenter.nodepools import NodePool
 from moxwell.clock import Clock
 from moxwell.controllers.karpenter.decisions import DecisionRunner
+from moxwell.controllers.karpenter.karpenter_conditions import DependentsReason
 from moxwell.controllers.karpenter.node_overlay.provider import OverlaidProvider, overlaid_pool
 from moxwell.controllers.karpenter.state.pools import label_rules
 from moxwell.errors import MoxwellError
@@ -151,7 +152,7 @@ def conditions_of(refusal: OverlayRefusal | None) -> tuple[Condition, ...]:
         type=VALIDATION_SUCCEEDED, status="False", reason=refusal.reason, message=refusal.message
     )
     text = f"{VALIDATION_SUCCEEDED}=False"
-    ready = Condition(type="Ready", status="False", reason="UnhealthyDependents", message=text)
+    ready = Condition(type="Ready", status="False", reason=DependentsReason.UNHEALTHY, message=text)
     return (valid, ready)
 
 

@@ -18,6 +18,7 @@ from moxwell.controllers.karpenter.claim_template import (
     pool_hash,
     static_claim,
 )
+from moxwell.controllers.karpenter.karpenter_conditions import DependentsReason
 from moxwell.controllers.karpenter.names import COMMAND, HASH, HASH_VERSION
 from moxwell.controllers.karpenter.nodepool.validation import validation_errors
 from moxwell.controllers.karpenter.provider import NodeClassState
@@ -38,7 +39,6 @@ class NodePoolReason(StrEnum):
     NODE_CLASS_NOT_READY = "NodeClassNotReady"
     AWAITING_RECONCILIATION = "AwaitingReconciliation"
     REGISTRATION_FAILED = "RegistrationFailed"
-    UNHEALTHY_DEPENDENTS = "UnhealthyDependents"
     NO_COMPATIBLE_INSTANCE_TYPES = "NoCompatibleInstanceTypes"
 
 
@@ -186,7 +186,7 @@ def _ready(*conditions: Condition) -> Condition:
     if not bad:
         return _condition("Ready", "True")
     text = "; ".join(f"{c.type}: {c.message}" for c in bad)
-    return _condition("Ready", "False", NodePoolReason.UNHEALTHY_DEPENDENTS, text)
+    return _condition("Ready", "False", DependentsReason.UNHEALTHY, text)
 
 
 def _condition(

@@ -8,6 +8,11 @@ Problems that pass (a region that does not answer, a task that is repeated) leav
 from moxwell.api.capi.core import Machine
 from moxwell.api.conditions import Condition
 from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.infra.machine_reasons import (
+    CANNOT_BE_CREATED,
+    NO_CAPACITY,
+    ProxmoxMachineReason,
+)
 from moxwell.controllers.karpenter.provider import InstanceState, LaunchFailure, NodeInstance
 from moxwell.controllers.karpenter.proxmox.instance_record import (
     CLAIM_NAME,
@@ -16,45 +21,17 @@ from moxwell.controllers.karpenter.proxmox.instance_record import (
     record_of,
 )
 
-NO_CAPACITY = frozenset(
-    {
-        "InsufficientResources",
-        "QuotaExceeded",
-        "StorageFull",
-        "HostDown",
-        "HostMissing",
-        "HostUnreachable",
-        "NoQuorum",
-    }
-)
-LOST = frozenset({"Vanished"})
 IN_PROGRESS = frozenset(
     {
-        "Bootstrapping",
-        "Cloning",
-        "Configuring",
-        "Migrating",
-        "Starting",
-        "TaskRunning",
-        "WaitingForClones",
+        ProxmoxMachineReason.BOOTSTRAPPING,
+        ProxmoxMachineReason.CLONING,
+        ProxmoxMachineReason.CONFIGURING,
+        ProxmoxMachineReason.MIGRATING,
+        ProxmoxMachineReason.STARTING,
+        ProxmoxMachineReason.TASK_RUNNING,
+        ProxmoxMachineReason.WAITING_FOR_CLONES,
     }
 )  # a step that fails has the reason of its error instead
-NOT_MADE = frozenset(
-    {
-        "FailureDomainNotFound",
-        "Invalid",
-        "InvalidParameter",
-        "InvalidTemplate",
-        "NotOurs",
-        "PermissionDenied",
-        "RegionUnknown",
-        "StartFailed",
-        "TemplateAmbiguous",
-        "TemplateNotFound",
-        "Unsupported",
-        "Vanished",
-    }
-)
 
 
 def instance_of(machine: Machine, proxmox: ProxmoxMachine | None) -> NodeInstance | None:
@@ -68,8 +45,7 @@ def instance_of(machine: Machine, proxmox: ProxmoxMachine | None) -> NodeInstanc
         return _instance(machine, record, InstanceState.PENDING, None)
     ready = _condition(proxmox)
     if proxmox.spec.provider_id:
-        lost = ready is not None and ready.status != "True" and ready.reason in LOST
-        state = InstanceState.LOST if lost else InstanceState.LAUNCHED
+        state = InstanceState.LOST if _is_lost(ready) else InstanceState.LAUNCHED
         return _instance(machine, record, state, proxmox)
     failure = failure_of(ready)
     state = InstanceState.FAILED if failure else InstanceState.PENDING
@@ -83,11 +59,17 @@ def failure_of(ready: Condition | None) -> LaunchFailure | None:
         return None
     if ready.reason in NO_CAPACITY:
         return LaunchFailure.INSUFFICIENT_CAPACITY
-    return LaunchFailure.LAUNCH_FAILED if ready.reason in NOT_MADE else None
+    return LaunchFailure.LAUNCH_FAILED if ready.reason in CANNOT_BE_CREATED else None
 
 
 def _condition(proxmox: ProxmoxMachine) -> Condition | None:
     return next((c for c in proxmox.status.conditions if c.type == "Ready"), None)
+
+
+def _is_lost(ready: Condition | None) -> bool:
+    if ready is None or ready.status == "True":
+        return False
+    return ready.reason == ProxmoxMachineReason.VANISHED
 
 
 def _is_in_progress(proxmox: ProxmoxMachine | None) -> bool:

@@ -16,9 +16,9 @@ import msgspec
 from moxwell.api.capi.core import Machine
 from moxwell.api.capi.shared import CLUSTER_NAME
 from moxwell.api.infra.machine import ProxmoxMachine, ProxmoxMachineSpec
+from moxwell.api.infra.machine_reasons import ProxmoxMachineReason
 from moxwell.api.infra.warm_guests import (
     RESERVED_FOR,
-    WARM,
     WARM_GUEST_HASH,
     WARM_GUEST_OF,
     is_warm,
@@ -38,7 +38,10 @@ from moxwell.scheduling.inventory_model import HostKey
 
 Json = dict[str, Any]
 RESERVE_TRIES = 3
-NOT_OBSERVED = (("RegionUnreachable", "stopped"), (WARM, "unknown"))  # the first keeps the state
+NOT_OBSERVED = (
+    (ProxmoxMachineReason.REGION_UNREACHABLE, "stopped"),
+    (ProxmoxMachineReason.WARM, "unknown"),
+)  # the first keeps the state
 NOT_WARM = {WARM_GUEST_OF: None, WARM_GUEST_HASH: None, RESERVED_FOR: None}
 DECIDED_BY_LAUNCH = ("templateName", "templateSelector", "numSockets", "numCores", "memoryMiB")
 
@@ -173,7 +176,7 @@ def host_of(machine: ProxmoxMachine) -> HostKey:
 
 def is_ready(machine: ProxmoxMachine) -> bool:
     """Whether a guest is cloned and stopped."""
-    return not machine.deleting and _state(machine) == (WARM, "stopped")
+    return not machine.deleting and _state(machine) == (ProxmoxMachineReason.WARM, "stopped")
 
 
 def is_unobserved(machine: ProxmoxMachine) -> bool:

@@ -16,6 +16,7 @@ from moxwell.controllers.tenancy.cluster.describe import describe_cluster
 from moxwell.controllers.tenancy.cluster.plan import (
     ObservedTenantCluster,
     TenantClusterPlan,
+    TenantClusterReason,
     plan_cluster,
 )
 from moxwell.controllers.tenancy.cluster.preflight import ClusterPreflight
@@ -118,7 +119,10 @@ class TenantClusterReconciler(
         if isinstance(move, Done):
             return ()
         created = [change for change in move.due if change.action == "create"]
-        return [Note("Created", f"created {change.kind} {change.name}") for change in created]
+        return [
+            Note(TenantClusterReason.CREATED, f"created {change.kind} {change.name}")
+            for change in created
+        ]
 
     def requeue_after(
         self, obj: Kubernetes, seen: ObservedTenantCluster, move: TenantClusterPlan | Done

@@ -65,7 +65,7 @@ RESOURCES: Mapping[str, Resource] = {
 
 
 class TenantClusterReason(StrEnum):
-    """Reasons of a tenant cluster's conditions."""
+    """Reasons of a tenant cluster's conditions and events."""
 
     READY = "Ready"
     PROVISIONING = "Provisioning"
@@ -75,6 +75,7 @@ class TenantClusterReason(StrEnum):
     DELETING = "Deleting"
     CHECKS_PASSED = "ChecksPassed"
     CHECKS_FAILED = "ChecksFailed"
+    CREATED = "Created"  # events only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
