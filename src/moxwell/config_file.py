@@ -28,8 +28,10 @@ def read_text(path: Path) -> str:
     """The text of a file."""
     try:
         return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidConfig(f"cannot read {path}: {type(error).__name__}") from error
+    except UnicodeDecodeError:
+        raise InvalidConfig(f"{path} is not text in UTF-8") from None
+    except OSError as error:
+        raise InvalidConfig(f"cannot read {path}: {error.strerror}") from error
 
 
 def parse_yaml(text: str | bytes, what: str = "configuration") -> Any:

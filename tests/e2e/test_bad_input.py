@@ -80,6 +80,18 @@ def test_a_broken_configuration(moxwell: Run, tmp_path: Path, text: str, words: 
     assert not (tmp_path / "s").exists()  # nothing was begun
 
 
+@pytest.mark.parametrize(
+    ("data", "word"),
+    [(b"", "is empty"), (b"\xff\xfe", "not text in UTF-8"), (b"regoins: []", "regions")],
+)
+def test_a_broken_world(moxwell: Run, tmp_path: Path, data: bytes, word: str) -> None:
+    file = tmp_path / "world.yaml"
+    file.write_bytes(data)
+    said(moxwell("up", "--world", str(file), "--name", "bad"), 1, "error:", word)
+    said(moxwell("up", "--world", str(tmp_path), "--name", "bad"), 1, "is a directory")
+    assert not (tmp_path / "s").exists()  # nothing was begun
+
+
 def test_files_that_are_not_there(moxwell: Run) -> None:
     said(moxwell("up", "--config", "none.yaml", "--name", "bad"), 1, "does not exist")
     said(moxwell("plan", "-f", "none.yaml", "--name", "bad"), 1, "there is no file none.yaml")

@@ -31,10 +31,10 @@ def moxwell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     home = tmp_path_factory.mktemp("refusals")
     env = {"PATH": os.environ["PATH"], "HOME": str(home), "XDG_STATE_HOME": str(home / "s")}
 
-    def run(*args: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    def run(*args: str, text: str = "", editor: str = "") -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [COMMAND, *args, "--name", "refusals"],
-            env=env,
+            env=env | {"EDITOR": editor},
             input=text,
             capture_output=True,
             text=True,
@@ -70,6 +70,9 @@ def refused(done: subprocess.CompletedProcess[str], said: str) -> None:
         pytest.param("u1.medium", "u1.medium, regions: [amsterdm]", "mean amsterdam?", id="region"),
         pytest.param("nodeGroups:", "version: v1.31.0\n  nodeGroups:", "v1.31.0", id="version"),
         pytest.param("blog", "b" * 60, "too long", id="name"),
+        pytest.param("kind: Kubernetes", "kind: Kubernets", "did you mean Kubernetes?", id="kind"),
+        pytest.param("/v1alpha1", "/v1", "apps.cozystack.io/v1alpha1 is", id="version of a kind"),
+        pytest.param("spec:", "spec: {}\nspec:", "a key is there twice", id="a key twice"),
         pytest.param(
             "replicas: 2", "replicas: 3", "6 asked, 0 used by others, limit 4", id="too many nodes"
         ),
@@ -90,12 +93,38 @@ def test_a_mistake_is_refused(moxwell: Run, command: str, old: str, new: str, sa
         (("cluster", "create", "a", "--regions", "amsterdm", "--no-wait"), "mean amsterdam?"),
         (("cluster", "create", "a", "--version", "v1.31.0", "--no-wait"), "mean v1.33.4?"),
         (("cluster", "create", "b" * 60, "--no-wait"), "too long"),
+        (("cluster", "describe", "blgo", "-n", "tenant-red"), "mean blog?"),
+        (("cluster", "scale", "blog", "wroker", "3", "-n", "tenant-red"), "mean worker?"),
+        (
+            ("volume", "list", "--cluster", "blgo"),
+            "mean blog?); existing clusters: t",
+        ),
         (("cluster", "scale", "blog", "worker", "3", "-n", "tenant-red"), "6 asked, 0 used"),
         (("cluster", "scale", "blog", "worker", "3", "-n", "tenant-red", "--plan"), "6 asked"),
     ],
 )
 def test_a_command_is_refused(moxwell: Run, args: tuple[str, ...], said: str) -> None:
     refused(moxwell(*args), said)
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        ("s/nodeGroups/nodeGroup/", "did you mean nodeGroups?"),
+        ("s/^spec:/specs:/", "did you mean spec?"),
+        ("s/u1.medium/u1.meduim/", "did you mean u1.medium?"),
+        ("s/^spec:/{{{/", "is not YAML"),
+    ],
+)
+def test_an_edit_is_refused_and_the_text_is_kept(moxwell: Run, edit: str, said: str) -> None:
+    before = moxwell("get", "kubernetes", "blog", "-n", "tenant-red", "-o", "yaml").stdout
+    done = moxwell("cluster", "edit", "blog", "-n", "tenant-red", editor=f"sed -i {edit}")
+    refused(done, said)
+    kept = Path(done.stderr.partition(" kept in ")[2].split()[0])
+    assert "blog" in kept.read_text()
+    kept.unlink()
+    after = moxwell("get", "kubernetes", "blog", "-n", "tenant-red", "-o", "yaml").stdout
+    assert after.partition("status:")[0] == before.partition("status:")[0]
 
 
 def test_an_upgrade_that_cannot_work_does_not_start(moxwell: Run) -> None:
@@ -105,6 +134,17 @@ def test_an_upgrade_that_cannot_work_does_not_start(moxwell: Run) -> None:
         ("v1.35.7", "mean v1.35.0?"),
     ):
         refused(moxwell("cluster", "upgrade", "blog", version, "-n", "tenant-red"), said)
+
+
+def test_a_field_that_a_kind_of_kubernetes_does_not_have_is_wrong_input(moxwell: Run) -> None:
+    bad = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: tenant-red}\ndta: {}\n"
+    for command in ("apply", "plan"):
+        refused(moxwell(command, "-f", "-", text=bad), ".dta: field not declared in schema")
+
+
+def test_a_list_of_clusters_can_be_that_of_a_namespace(moxwell: Run) -> None:
+    assert "blog" in moxwell("cluster", "list", "-n", "tenant-red").stdout
+    assert "blog" not in moxwell("cluster", "list", "-n", "tenant-demo").stdout
 
 
 def test_a_raised_quota_and_what_needs_it_apply_at_once(moxwell: Run) -> None:

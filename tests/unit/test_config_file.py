@@ -54,8 +54,8 @@ def test_unknown_keys_are_listed_with_the_known_ones() -> None:
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(InvalidConfig, match=r"cannot read .*: FileNotFoundError"):
+    with pytest.raises(InvalidConfig, match=r"cannot read .*: No such file"):
         config_file.read_text(tmp_path / "none")
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
-    with pytest.raises(InvalidConfig, match="UnicodeDecodeError"):
+    with pytest.raises(InvalidConfig, match="is not text in UTF-8"):
         config_file.read_text(tmp_path / "bytes")

@@ -87,8 +87,7 @@ def check(options: LaunchOptions) -> None:
         raise Invalid(f"--autoscaler-mode must be exact or optimise, not {options.autoscaler_mode}")
     binaries = options.control_plane_binaries
     if options.config:
-        if not Path(options.config).is_file():
-            raise Missing(f"the configuration file {options.config} does not exist")
+        _check_file(options.config, "configuration file")
         config.load(Path(options.config))
         config.control_plane_binaries(Path(options.config))
         text = config_file.read_text(Path(options.config))
@@ -96,5 +95,15 @@ def check(options: LaunchOptions) -> None:
         _check_autoscaler(text)
     if binaries not in BINARIES_KEYWORDS and not Path(binaries).is_dir():
         raise Missing(f"the folder {binaries} with control plane binaries does not exist")
-    if options.world and not Path(options.world).is_file():
-        raise Missing(f"the world file {options.world} does not exist")
+    if options.world:
+        from moxwell.lab.proxmox import world
+
+        _check_file(options.world, "world file")
+        world.load_world(Path(options.world), 0)
+
+
+def _check_file(path: str, noun: str) -> None:
+    if Path(path).is_dir():
+        raise Invalid(f"the {noun} {path} is a directory")
+    if not Path(path).is_file():
+        raise Missing(f"the {noun} {path} does not exist")

@@ -9,6 +9,7 @@ import typer
 
 from moxwell.api.capi.machinesets import MachineDeployment
 from moxwell.api.cozystack import Kubernetes, NodeGroup
+from moxwell.api.field_errors import hint, listing
 from moxwell.api.kinds import Resource
 from moxwell.cli import (
     cluster_rows,
@@ -107,9 +108,15 @@ async def wait_ready(kube: Kube, cluster: str, namespace: str, wait: bool, secon
 
 
 @app.command("list")
-def list_(name: Name = DEFAULT_NAME, output: Format = Output.TABLE) -> None:
-    """List all clusters."""
-    rows = waiting.run(cluster_rows.clusters(name))
+def list_(
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", help="Only clusters of this namespace.")
+    ] = "",
+    name: Name = DEFAULT_NAME,
+    output: Format = Output.TABLE,
+) -> None:
+    """List clusters."""
+    rows = waiting.run(cluster_rows.clusters(name, namespace))
     columns = ("namespace", "cluster", "version", "nodes", "regions", "state", "endpoint")
     show(rows, columns, output)
 
@@ -336,9 +343,11 @@ async def get(kube: Kube, cluster: str, namespace: str) -> Kubernetes:
     """The cluster; Missing with the clusters that there are."""
     found = await kube.find(Kubernetes, cluster, namespace)
     if found is None:
-        known = sorted(f"{k.namespace}/{k.name}" for k in (await kube.list(Kubernetes)).items)
-        listed = f"clusters are {', '.join(known)}" if known else "there are no clusters"
-        raise Missing(f"there is no cluster {cluster} in namespace {namespace}; {listed}")
+        every = (await kube.list(Kubernetes)).items
+        known = [f"{k.namespace}/{k.name}" for k in every]
+        listed = f"clusters are {listing(known)}" if known else "there are no clusters"
+        near = hint(cluster, {k.name for k in every if k.namespace == namespace})
+        raise Missing(f"there is no cluster {cluster} in namespace {namespace}{near}; {listed}")
     return found
 
 
@@ -356,7 +365,8 @@ def changed(found: Kubernetes, group: str, **fields: Any) -> Any:
     if written is None and group == "md0":
         return [{"name": "md0", **fields}]
     if group not in names:
-        raise Missing(f"there is no node group {group}: groups are {', '.join(names)}")
+        groups = ", ".join(names)
+        raise Missing(f"there is no node group {group}{hint(group, names)}: groups are {groups}")
     if isinstance(written, dict):
         return {n: {**(g or {}), **(fields if n == group else {})} for n, g in written.items()}
     return [{**g, **(fields if g.get("name") == group else {})} for g in written]

@@ -11,10 +11,10 @@ from moxwell.kube.client import Kube
 Row = dict[str, Any]
 
 
-async def clusters(name: str) -> list[Row]:
-    """One row for each cluster of an instance."""
+async def clusters(name: str, namespace: str = "") -> list[Row]:
+    """One row for each cluster of an instance, or of one namespace."""
     async with connect.kube(name) as kube:
-        apps = (await kube.list(Kubernetes)).items
+        apps = (await kube.list(Kubernetes, namespace)).items
         return [await row(kube, app) for app in apps]
 
 

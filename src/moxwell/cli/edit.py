@@ -1,8 +1,8 @@
 """
 ``moxwell edit``: opens an object in the editor and writes what was changed.
 
-The change is bound to the version that was opened. If the API refuses it, the text is kept in a
-file, and the message names it.
+The change is bound to the version that was opened. If it is refused, the text is kept in a file,
+and a message names it.
 """
 
 import asyncio
@@ -18,7 +18,10 @@ from typing import Annotated, Any
 import typer
 import yaml
 
+from moxwell import yaml_documents
+from moxwell.api import registry
 from moxwell.api.cozystack import Kubernetes
+from moxwell.api.field_errors import InvalidFields
 from moxwell.api.kinds import Resource
 from moxwell.cli import connect, kinds
 from moxwell.cli.connect import DEFAULT_NAME, Name, Namespace
@@ -49,9 +52,11 @@ def edit(
                 typer.echo(f"{resource.kind} {called} is unchanged")
                 return
             try:
-                await kube.replace(after, resource)
-            except MoxwellError as error:
-                raise type(error)(f"{error}; your text is in {keep(after)}") from error
+                check_fields(before, after)
+                await kube.with_strict_fields().replace(after, resource)
+            except MoxwellError:
+                typer.echo(f"your text is kept in {keep(after)}", err=True)
+                raise
             typer.echo(f"{resource.kind} {called} is changed")
 
     asyncio.run(run())
@@ -101,16 +106,22 @@ def edited(before: Json, editor: Editor) -> Json | None:
 
 def _parsed(text: str, shown: Json) -> Json | None:
     try:
-        found = yaml.safe_load(text)
+        found = yaml_documents.load(text)
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" in line {mark.line + 1}" if mark is not None else ""
-        raise Invalid(f"the text is not YAML{where}; it is kept in {keep(text)}") from error
+        problem = yaml_documents.problem_of(error)
+        raise Invalid(f"the text is not YAML{problem}; it is kept in {keep(text)}") from error
     if not found or found == shown:
         return None
     if not isinstance(found, dict):
         raise Invalid(f"the text is not an object; it is kept in {keep(text)}")
     return found
+
+
+def check_fields(before: Json, after: Json) -> None:
+    """Refuse fields that do not exist, with the nearest ones, unless the object had them."""
+    had = set(registry.field_errors(before))
+    if errors := [error for error in registry.field_errors(after) if error not in had]:
+        raise InvalidFields(errors)
 
 
 def keep(text: str | Json) -> Path:

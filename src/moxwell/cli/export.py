@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -45,14 +45,13 @@ def import_(
     name: Name = DEFAULT_NAME,
 ) -> None:
     """Create every object of a file in the embedded apiserver."""
-    asyncio.run(_import(name, manifests.read_text(file)))
+    asyncio.run(_import(name, manifests.read([file])))
 
 
-async def _import(name: str, text: str) -> None:
+async def _import(name: str, objects: list[dict[str, Any]]) -> None:
     from moxwell.cli.connect import transport
     from moxwell.embedded.apiserver import export as exporting
 
-    objects = exporting.from_yaml(text)
     async with transport(name) as handler:
         count = await exporting.load(handler, objects)
     typer.echo(f"{count} objects written", err=True)

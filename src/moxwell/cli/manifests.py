@@ -6,12 +6,13 @@ from typing import Any
 
 import yaml
 
+from moxwell import yaml_documents
 from moxwell.api import registry
 from moxwell.api.field_errors import FieldError, InvalidFields
 from moxwell.errors import Invalid, Missing
-from moxwell.yaml_documents import line_of
 
 Json = dict[str, Any]
+MAX_VALUES = 5_000_000  # of all documents; an export of everything has many
 
 
 class InvalidManifest(Invalid):
@@ -59,10 +60,9 @@ def read_text(file: Path) -> str:
 def parse(text: str, name: str) -> list[Json]:
     """Every object of a text; a List is its items."""
     try:
-        found = [doc for doc in yaml.load_all(text, yaml.CSafeLoader) if doc is not None]
+        found = [d for d in yaml_documents.load_all(text, MAX_VALUES) if d is not None]
     except yaml.YAMLError as error:
-        problem = getattr(error, "problem", "") or "not YAML"
-        raise InvalidManifest(f"{name} is not YAML{line_of(error)}: {problem}") from error
+        raise InvalidManifest(f"{name} is not YAML{yaml_documents.problem_of(error)}") from error
     objects: list[Json] = []
     for number, doc in enumerate(found, 1):
         objects += _objects(doc, f"{name}, document {number}")

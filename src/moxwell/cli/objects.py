@@ -13,6 +13,7 @@ from moxwell.cli.connect import DEFAULT_NAME, Format, Name
 from moxwell.cli.output import Output
 from moxwell.clock import SystemClock
 from moxwell.errors import Unreachable
+from moxwell.kube import served_kinds
 from moxwell.kube.client import Kube
 
 Json = dict[str, Any]
@@ -52,7 +53,7 @@ async def apply_documents(kube: Kube, documents: list[Json], namespace: str) -> 
     served = await kube.discover()
     tenants: list[Json] = []
     for doc in documents:
-        resource = kinds.of_object(served, doc)
+        resource = served_kinds.of_object(served, doc)
         if resource.namespaced:
             doc["metadata"].setdefault("namespace", namespace)
             while tenants:
@@ -114,9 +115,8 @@ def delete(
             rows = [(kinds.by_name(served, k), n, namespace) for k, n in pairs]
             for doc in manifests.in_order(manifests.read(file)) if file else []:
                 meta = doc["metadata"]
-                rows.append(
-                    (kinds.of_object(served, doc), meta["name"], meta.get("namespace", namespace))
-                )
+                resource = served_kinds.of_object(served, doc)
+                rows.append((resource, meta["name"], meta.get("namespace", namespace)))
             if planned:
                 return [_manifest(r, one, space) for r, one, space in reversed(rows)]
             for resource, one, space in reversed(rows):

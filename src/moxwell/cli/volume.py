@@ -72,6 +72,7 @@ def _text(file: Path) -> str:
 
 
 async def _instance_scope(stack: AsyncExitStack, cluster: str, instance: str) -> VolumeScope:
+    from moxwell.api import field_errors
     from moxwell.api.cozystack import Kubernetes
     from moxwell.app.region_access import region_configs
     from moxwell.cli import connect
@@ -84,8 +85,9 @@ async def _instance_scope(stack: AsyncExitStack, cluster: str, instance: str) ->
     if cluster and not chosen:
         from moxwell.errors import Missing
 
-        known = ", ".join(name for _, name in keys) or "none"
-        raise Missing(f"cluster {cluster!r} does not exist; existing clusters: {known}")
+        near = field_errors.hint(cluster, {name for _, name in keys})
+        known = field_errors.listing("/".join(key) for key in keys)
+        raise Missing(f"cluster {cluster!r} does not exist{near}; existing clusters: {known}")
     clients = {}
     for namespace, name in chosen:
         client = await _tenant(stack, kube, namespace, name)

@@ -205,11 +205,16 @@ TABLE = (
     StatusRow(504, "", "", TimedOut),
 )
 
+# Kubernetes answers 500 to an apply that does not fit the schema of its kind.
+NOT_OF_THE_SCHEMA = "failed to create typed patch object"
+
 _STATUS = msgspec.json.Decoder(Status)
 
 
 def error_for(status: Status) -> ApiServerAnswer:
     """The error of a Status."""
+    if status.code == 500 and status.message.startswith(NOT_OF_THE_SCHEMA):
+        return KubeBadRequest(status)
     causes = {cause.type for cause in status.causes}
     for row in TABLE:
         known = row.code == status.code and row.reason in ("", status.reason)

@@ -35,6 +35,7 @@ from moxwell.controllers.tenancy.tenant import plan as tenants
 from moxwell.controllers.tenancy.tenant.controller import TenantReconciler
 from moxwell.controllers.tenancy.tenant.validation import tenant_errors
 from moxwell.errors import Denied, Invalid, Missing, MoxwellError
+from moxwell.kube import served_kinds
 from moxwell.kube.client import Kube
 from moxwell.plan.consequences import Consequences, convert, document_plan
 from moxwell.plan.deletion_plan import DeletionPlanner
@@ -81,17 +82,12 @@ class ManifestPlanner:
 
     async def plan(self, documents: Sequence[Json], *, delete: bool = False) -> ManifestPlan:
         """What applying, or deleting, the documents changes."""
-        served = {(s.resource.api_version, s.resource.kind): s for s in await self._kube.discover()}
+        served = await self._kube.discover()
         run = _Run(self._placement())
         parts = []
         for doc in documents:
-            found = served.get((str(doc.get("apiVersion")), str(doc.get("kind"))))
-            if found is None:
-                raise Invalid(f"{doc.get('apiVersion')} {doc.get('kind')} is not served here")
-            if delete:
-                parts.append(await self._delete(doc, found.resource, run))
-            else:
-                parts.append(await self._document(doc, found.resource, run))
+            plan_one = self._delete if delete else self._document
+            parts.append(await plan_one(doc, served_kinds.of_object(served, doc), run))
         return ManifestPlan(tuple(parts))
 
     async def _delete(self, doc: Json, resource: Resource, run: _Run) -> DocumentPlan:

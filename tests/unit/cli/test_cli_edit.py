@@ -59,6 +59,29 @@ def test_an_object_of_which_only_a_word_is_left_is_no_object() -> None:
         edit.edited(OBJECT, writing(yaml.safe_dump(["a"])))
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "path"),
+    [
+        ("versoin", "version", ""),
+        ("version", "versoin", "spec.versoin"),
+        ("spec", "specs", "specs"),
+    ],
+)
+def test_only_a_new_unknown_field_is_refused(old: str, new: str, path: str) -> None:
+    before = {
+        "apiVersion": "apps.cozystack.io/v1alpha1",
+        "kind": "Kubernetes",
+        "metadata": {"name": "a"},
+        "spec": {old: "v1.35.0", "kept": 1} if path != "specs" else {},
+    }
+    text = yaml.safe_dump(before).replace(f"{old}:", f"{new}:")
+    if not path:
+        edit.check_fields(before, yaml.safe_load(text))
+        return
+    with pytest.raises(Invalid, match=f"^{path}: unknown field .did you mean {old}"):
+        edit.check_fields(before, yaml.safe_load(text))
+
+
 def test_an_editor_that_is_not_installed_is_named() -> None:
     with pytest.raises(Invalid, match="set EDITOR"):
         edit.run_editor({"EDITOR": "no-such-editor --wait"})(Path("x"))

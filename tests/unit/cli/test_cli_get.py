@@ -13,6 +13,7 @@ from moxwell.cli.get import ObjectOutput
 from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.errors import Invalid, Missing
 from moxwell.kube.client import Kube
+from moxwell.kube.served_kinds import KindUnknown, of_object
 from moxwell.testing.loop import LoopClock, run_virtual
 
 MAPS = Resource("", "v1", "configmaps", "ConfigMap")
@@ -100,11 +101,11 @@ def test_tables_name_the_namespace_and_wide_ones_show_more(printed: Printed) -> 
 
 
 ERRORS: dict[str, tuple[tuple[str, ...], dict[str, str], type[Exception], str]] = {
-    "a kind nobody knows": (("nonsense",), {}, kinds.KindUnknown, "serves no kind 'nonsense'"),
+    "a kind nobody knows": (("nonsense",), {}, KindUnknown, "serves no kind 'nonsense'"),
     "a kind with a typing mistake": (
         ("configmpas",),
         {},
-        kinds.KindUnknown,
+        KindUnknown,
         r"'configmpas' \(did you mean configmaps\?\)",
     ),
     "a name nobody has": (("cm", "green"), {"o": "json"}, Missing, "no ConfigMap green in any"),
@@ -141,8 +142,8 @@ DOCUMENTS = {
 @pytest.mark.parametrize(("doc", "said"), DOCUMENTS.values(), ids=DOCUMENTS)
 def test_a_kind_of_a_file_that_is_not_served(doc: dict[str, str], said: str) -> None:
     async def then(kube: Kube) -> None:
-        with pytest.raises(kinds.KindUnknown) as error:
-            kinds.of_object(await kube.discover(), doc)
+        with pytest.raises(KindUnknown) as error:
+            of_object(await kube.discover(), doc)
         assert said in str(error.value)
 
     run_virtual(with_objects(then))

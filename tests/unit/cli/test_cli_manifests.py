@@ -10,6 +10,15 @@ import pytest
 from moxwell.cli import manifests
 from moxwell.errors import Invalid, Missing
 
+FILES = {
+    "binary": b"\xff\xfe",
+    "empty": b"",
+    "broken": b"a: ]",
+    "twice": b"a: 1\na: 2",
+    "deep": b"[" * 100_000,
+    "date": b"a: 2024-13-45",
+}
+
 
 def doc(kind: str, name: str, api: str = "apps.cozystack.io/v1alpha1", **body: Any) -> Any:
     return {"apiVersion": api, "kind": kind, "metadata": {"name": name}, **body}
@@ -45,14 +54,17 @@ def test_every_unknown_field_is_named_with_its_object() -> None:
         ("binary", "{}/binary is not text in UTF-8"),
         ("-", "standard input is not text in UTF-8"),
         ("empty", "{}/empty contains no objects"),
-        ("broken", "{}/broken is not YAML in line 1"),
+        ("broken", "{}/broken is not YAML in line 1: did not find expected node content"),
+        ("twice", "{}/twice is not YAML in line 2: a key is there twice"),
+        ("deep", "{}/deep is not YAML: more than 100 levels"),
+        ("date", "{}/date, document 1: apiVersion is missing"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_named(
     name: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "folder").mkdir()
-    for file, content in {"binary": b"\xff\xfe", "empty": b"", "broken": b"a: ]"}.items():
+    for file, content in FILES.items():
         (tmp_path / file).write_bytes(content)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff\xfe")))
     with pytest.raises((Invalid, Missing)) as found:

@@ -48,6 +48,11 @@ def test_every_class_of_ours_stands_in_the_table_or_is_a_fallback() -> None:
     }
 
 
+def test_an_apply_that_does_not_fit_the_schema_is_wrong_input_although_the_code_is_500() -> None:
+    text = "failed to create typed patch object (default/a; /v1, Kind=ConfigMap): .dta: field not"
+    assert type(error_from(500, body(message=text))) is errors.KubeBadRequest
+
+
 def test_every_class_says_whether_to_try_again() -> None:
     assert all(issubclass(row.raises, Retryable | Terminal) for row in TABLE)
 

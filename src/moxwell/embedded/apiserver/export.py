@@ -15,7 +15,6 @@ import msgspec
 import yaml
 
 from moxwell.api.requests import Handler, Request
-from moxwell.embedded.apiserver.yaml_input import PlainLoader
 from moxwell.errors import Invalid, Unreachable
 
 Object = dict[str, Any]
@@ -148,18 +147,6 @@ async def dump(handler: Handler, *, complete: bool = False) -> AsyncIterator[Obj
 def to_yaml(obj: Object) -> str:
     """Encode one document."""
     return "---\n" + yaml.safe_dump(obj, sort_keys=False, allow_unicode=True)
-
-
-def from_yaml(text: str) -> list[Object]:
-    """Decode all documents of a text."""
-    try:
-        found = [doc for doc in yaml.load_all(text, Loader=PlainLoader) if doc]
-    except yaml.YAMLError as error:
-        raise Invalid(f"the file is not valid YAML: {error}") from error
-    for doc in found:
-        if not isinstance(doc, dict) or not doc.get("kind") or not doc.get("metadata"):
-            raise Invalid("the file contains a document that is not a Kubernetes object")
-    return found
 
 
 class ManifestWriter:

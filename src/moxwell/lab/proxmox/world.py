@@ -26,14 +26,20 @@ from moxwell.lab.proxmox.state import (
 )
 from moxwell.lab.proxmox.world_guests import read_guest
 from moxwell.lab.proxmox.world_storage import read_storage
-from moxwell.lab.proxmox.yaml_tree import YamlTree
+from moxwell.lab.proxmox.yaml_tree import InvalidFile, YamlTree
 
 REPOIDS = {8: "2606ac850d46da29", 9: "14a22df35955d97d"}
 
 
 def load_world(path: Path, now: float) -> dict[str, SimRegion]:
     """Read the regions of a world file; ``now`` is the boot time of their hosts."""
-    return read_world(path.read_text(), str(path), now)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise InvalidFile(f"{path} is not text in UTF-8") from None
+    except OSError as error:
+        raise InvalidFile(f"cannot read {path}: {error.strerror}") from error
+    return read_world(text, str(path), now)
 
 
 def read_world(text: str, source: str, now: float) -> dict[str, SimRegion]:

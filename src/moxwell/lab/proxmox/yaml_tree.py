@@ -12,9 +12,11 @@ from typing import Any
 
 import yaml
 
+from moxwell import yaml_documents
 from moxwell.errors import Invalid
 
 _SIZE = re.compile(r"^(\d+(?:\.\d+)?)\s*([KMGTP]?)(?:i?B)?$", re.I)
+MAX_VALUES = 1_000_000
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
 
@@ -34,10 +36,14 @@ class YamlTree:
     @classmethod
     def parse(cls, text: str, source: str) -> "YamlTree":
         try:
+            yaml_documents.check(text, MAX_VALUES)
             node = yaml.compose(text, Loader=yaml.SafeLoader)
         except yaml.MarkedYAMLError as problem:
             line = problem.problem_mark.line + 1 if problem.problem_mark else 0
             raise InvalidFile(f"{source}:{line}: not YAML: {problem.problem}") from problem
+        except yaml.YAMLError as problem:
+            why = yaml_documents.problem_of(problem)
+            raise InvalidFile(f"{source}: not YAML{why}") from problem
         if node is None:
             raise InvalidFile(f"{source}:1: the file is empty")
         return cls(node, source)

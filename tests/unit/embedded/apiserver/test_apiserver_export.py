@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+import yaml
+
 from moxwell.embedded.apiserver import export
 from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.testing.api_calls import CM, CRDS, WIDGETS, ApiClient, configmap, make_crd, widget
@@ -28,7 +30,7 @@ def _exported_and_imported(*, whole: bool) -> Any:
         ):
             await _fill(ApiClient(one))
             text = "".join([export.to_yaml(o) async for o in export.dump(one, complete=whole)])
-            count = await export.load(two, export.from_yaml(text))
+            count = await export.load(two, list(yaml.safe_load_all(text)))
             await asyncio.sleep(1)
             api = ApiClient(two)
             paths = (f"{WIDGETS}/owner", f"{CM}/child")

@@ -17,7 +17,7 @@ NODE = "regions:\n  - name: r\n    nodes:\n      - name: n1\n"
     "text, line, field, words",
     [
         pytest.param("", 1, "", "empty", id="an empty file"),
-        pytest.param("regions: [", 1, "", "not YAML", id="no YAML"),
+        pytest.param("regions: [", 2, "", "not YAML", id="no YAML"),
         pytest.param("nodes: []\n", 1, "", "field 'regions' is missing", id="no regions"),
         pytest.param("regions:\n  - name: r\n", 2, "regions[0]", "'nodes' is missing",
                      id="no nodes"),
