@@ -141,6 +141,16 @@ DEFECTS = [
         "the_published_topology_places_guests",
     ),
     ("queues per NIC regress", NUMA, "queues_follow_vcpus"),
+    (
+        "an address that another guest has is given out",
+        "integration/test_infra_taken_addresses.py",
+        "an_address_that_somebody_uses_is_not_given",
+    ),
+    (
+        "addresses are forgotten with a restart",
+        "integration/test_infra_taken_addresses.py",
+        "after_any_effect",
+    ),
     # zones, templates and groups
     ("the architecture is always amd64", LAUNCH, "the_architecture_of_a_node_is_that_of_its_host"),
     (

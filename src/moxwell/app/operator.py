@@ -189,6 +189,7 @@ class _Operator:
 
     def add_infra(self, scaled: Key | None) -> None:
         from moxwell.controllers.infra.setup import add_infra
+        from moxwell.runtime.tenant_clients import TenantClients
 
         policy = InfraPolicy.parse(_text(self.options))
         add_infra(
@@ -201,6 +202,7 @@ class _Operator:
             hosts=self.provider.hosts,
             is_scaled=lambda cluster: cluster == scaled,
             waiting=self.waiting,
+            tenants=TenantClients(self.runtime.kube, KubeTransport, self.clock),
         )
 
     def add_autoscaler(self, scaled: Key) -> None:

@@ -134,17 +134,18 @@ async def add_controllers(
     volumes = TenantVolumes(runtime.manager.caches, held, clock)
     planes = await _open_control_planes(context.state, clock, options, regions, autoscaler, volumes)
     policy = InfraPolicy.parse(_config_text(options))
+    tenants = TenantClients(runtime.kube, KubeTransport, clock)
     infra = add_infra(
         runtime, clock, regions, held,
         registry=known, policy=policy, hosts=provider.hosts, volumes=volumes.in_tenant,
-        waiting=waiting,
+        waiting=waiting, tenants=tenants,
     )  # fmt: skip
     facts = KnownRegions(regions, known, clock, _template_builds(runtime))
     rules.validators = Validators.make(runtime, facts, clock, defaults, volumes.by_cluster)
     preflight = Preflight(regions, clock, probe.answers)
     checks = ClusterPreflight(preflight, _control_plane_addresses(options))
     planner, clusters = _add_tenancy(runtime, defaults, regions, infra, checks, rules.validators)
-    _add_cluster_api(runtime, clock, planes)
+    _add_cluster_api(runtime, clock, planes, tenants)
     return AddedControllers(context, planes, infra, planner, clusters, preflight, autoscaler)
 
 
@@ -246,10 +247,11 @@ def _control_plane_addresses(options: LaunchOptions) -> tuple[str, ...]:
     return () if found.is_local() else (found.address,)
 
 
-def _add_cluster_api(runtime: Runtime, clock: Clock, planes: HostedControlPlanes) -> None:
+def _add_cluster_api(
+    runtime: Runtime, clock: Clock, planes: HostedControlPlanes, tenants: TenantClients
+) -> None:
     """Add the embedded replacements of Cluster API's and Kamaji's controllers."""
     kube, manager = runtime.kube, runtime.manager
-    tenants = TenantClients(kube, KubeTransport, clock)
     resources = [k.resource for k in registry.KINDS if k.declared.storage]
     for controller in setup.controllers(
         kube,

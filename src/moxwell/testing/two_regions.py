@@ -40,6 +40,7 @@ from moxwell.pve.values import SecretValue
 from moxwell.runtime.manager import Manager, Runtime, assemble
 from moxwell.runtime.reconciler import Controller
 from moxwell.runtime.settings import ManagerSettings
+from moxwell.runtime.tenant_clients import TenantClients
 from moxwell.testing.cached_worlds import fresh_regions, open_store
 from moxwell.testing.loop import LoopClock
 from moxwell.testing.pve import SimTransport
@@ -67,6 +68,7 @@ class SimulatedGuests:
     failing: set[str] = field(default_factory=set)  # names of guests whose bootstrap fails
     without_agent: set[str] = field(default_factory=set)  # names of guests without a running agent
     dhcp_address: str = "10.9.9.9"  # assigned by DHCP
+    cards: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # by name of the guest
 
     async def booted(self, vm: GuestVm) -> None:
         key = (vm.region, vm.vmid)
@@ -96,7 +98,7 @@ class SimulatedGuests:
         if "network-get-interfaces" in command:
             addresses = [{"ip-address": self.dhcp_address, "ip-address-type": "ipv4", "prefix": 24}]
             card = {"name": "eth0", "hardware-address": "", "ip-addresses": addresses}
-            return [{"name": "lo"}, card]
+            return [{"name": "lo"}, *self.cards.get(vm.name, [card])]
         return {}
 
     def handles_shutdown(self, vm: GuestVm) -> bool:
@@ -313,7 +315,8 @@ def program(
     ]
     regions = Regions(known, env.clock, connect=connect)
     book = RegionRegistry(regions, known)
-    infra = add_infra(runtime, env.clock, regions, Reservations(), registry=book)
+    tenants = TenantClients(runtime.kube, lambda access: env.store, env.clock)
+    infra = add_infra(runtime, env.clock, regions, Reservations(), registry=book, tenants=tenants)
     runtime.manager.add_loop("pve", regions.run)
     return Program(runtime, regions, infra)
 

@@ -62,6 +62,7 @@ class ProxmoxMachineReason(StrEnum):
     DISK_KEPT = "DiskKept"
     # events only
     PLACED = "Placed"
+    ADDRESS_TAKEN = "AddressTaken"
 
 
 class MachineErrorReason(StrEnum):

@@ -14,6 +14,9 @@ from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.ipam import GlobalInClusterIPPool, InClusterIPPool, IPAddress, IPAddressClaim
 from moxwell.api.karpenter.proxmox_templates import ProxmoxTemplate
 from moxwell.clock import Clock
+from moxwell.controllers.infra.address_conflicts import AddressCaches, AddressConflicts
+from moxwell.controllers.infra.address_reservation import controller as address_reservations
+from moxwell.controllers.infra.address_user_reader import AddressUserReader
 from moxwell.controllers.infra.cluster import controller as clusters
 from moxwell.controllers.infra.cluster.see import ClusterCaches, ClusterObserver
 from moxwell.controllers.infra.collect import controller as collect
@@ -31,6 +34,8 @@ from moxwell.controllers.infra.machine.placement_reader import PlacementReader
 from moxwell.controllers.infra.machine.quota import QuotaReader, VolumeBytes
 from moxwell.controllers.infra.machine.see import IsScaled, MachineCaches, MachineObserver
 from moxwell.controllers.infra.machine.stale_clone import StaleCloneObserver
+from moxwell.controllers.infra.machine.taken_addresses import TakenAddressReader
+from moxwell.controllers.infra.node_addresses import NodeAddressReader
 from moxwell.controllers.infra.policy import InfraPolicy
 from moxwell.controllers.infra.region_registry import RegionRegistry
 from moxwell.controllers.infra.task_backoff import TaskBackoff
@@ -46,6 +51,7 @@ from moxwell.runtime.caches import Caches
 from moxwell.runtime.key import Key
 from moxwell.runtime.manager import Runtime
 from moxwell.runtime.reconciler import Controller
+from moxwell.runtime.tenant_clients import TenantClients
 from moxwell.scheduling.numa.sources import NodeSettings
 
 
@@ -75,6 +81,7 @@ class _Shared:
     volumes: VolumeBytes
     is_scaled: IsScaled
     waiting: WaitingPlacements
+    conflicts: AddressConflicts
 
 
 def add_infra(
@@ -89,13 +96,14 @@ def add_infra(
     volumes: VolumeBytes = lambda namespace: 0,
     is_scaled: IsScaled = lambda cluster: True,
     waiting: WaitingPlacements | None = None,
+    tenants: TenantClients | None = None,
 ) -> Infra:
     """
     Add the infrastructure controllers to a runtime.
 
-    ``hosts`` is the content of a node-settings file, ``volumes`` returns what the volumes of a
-    tenant use of its quota, and warm guests of a cluster for which ``is_scaled`` is false are
-    deleted. Machines without a host are noted in ``waiting``.
+    ``hosts`` is a node-settings file; ``volumes`` returns what a tenant's volumes use. Warm guests
+    of a cluster for which ``is_scaled`` is false are deleted. Machines without a host are noted in
+    ``waiting``. No machine gets an address that a Node of one of the ``tenants`` has.
     """
     shared = _Shared(
         runtime,
@@ -111,12 +119,11 @@ def add_infra(
         volumes,
         is_scaled,
         waiting or WaitingPlacements(clock),
+        _conflicts(runtime.manager.caches, clock, tenants),
     )
-    explainer = _add_machines(shared)
-    _add_clusters(shared)
-    _add_templates(shared)
-    _add_dhcp_addresses(shared)
-    return Infra(explainer, registry, _add_collector(shared))
+    for add in (_add_clusters, _add_templates, _add_dhcp_addresses, _add_address_reservations):
+        add(shared)
+    return Infra(_add_machines(shared), registry, _add_collector(shared))
 
 
 def _add_machines(shared: _Shared) -> Explainer:
@@ -142,6 +149,7 @@ def _add_machines(shared: _Shared) -> Explainer:
         clone_slots=clone_slots,
         is_scaled=shared.is_scaled,
         waiting=shared.waiting,
+        taken=TakenAddressReader(shared.conflicts),
     )
     machine = machines.MachineReconciler(
         shared.runtime.kube,
@@ -164,12 +172,6 @@ def _placement(shared: _Shared, own: Cache[ProxmoxMachine]) -> PlacementReader:
     return PlacementReader(
         shared.regions, shared.clock, shared.templates, shared.reservations, own, shared.hosts
     )
-
-
-def _add_templates(shared: _Shared) -> None:
-    template = templates.TemplateReconciler(shared.regions, shared.templates)
-    shared.runtime.manager.add(Controller(name=templates.NAME, reconciler=template))
-    _add_template_builds(shared)
 
 
 def _adoption(policy: InfraPolicy, own: Cache[ProxmoxMachine]) -> GuestAdoption:
@@ -223,12 +225,38 @@ def _add_clusters(shared: _Shared) -> None:
     cluster.listen(lambda key: manager.wake(clusters.NAME, key))
 
 
-def _add_template_builds(shared: _Shared) -> None:
+def _add_templates(shared: _Shared) -> None:
     manager = shared.runtime.manager
+    template = templates.TemplateReconciler(shared.regions, shared.templates)
+    manager.add(Controller(name=templates.NAME, reconciler=template))
     manager.caches.of(ProxmoxTemplate, optional=True)  # the CRDs of the autoscaler may be missing
     build = template_builds.TemplateBuildReconciler(shared.regions, TaskBackoff(shared.clock))
     manager.add(Controller(name=template_builds.NAME, reconciler=build))
     build.listen(lambda key: manager.wake(template_builds.NAME, key))
+
+
+def _add_address_reservations(shared: _Shared) -> None:
+    reserved = address_reservations.AddressReservationReconciler(
+        shared.runtime.kube, shared.regions, shared.conflicts
+    )
+    shared.runtime.manager.add(
+        Controller(
+            name=address_reservations.NAME,
+            reconciler=reserved,
+            needs=address_reservations.needs,
+        )
+    )
+
+
+def _conflicts(caches: Caches, clock: Clock, tenants: TenantClients | None) -> AddressConflicts:
+    objects = AddressCaches(
+        caches.of(IPAddressClaim),
+        caches.of(IPAddress),
+        caches.of(ProxmoxMachine),
+        caches.of(Cluster),
+        caches.of(ProxmoxCluster),
+    )
+    return AddressConflicts(AddressUserReader(clock), NodeAddressReader(tenants, clock), objects)
 
 
 def _add_collector(shared: _Shared) -> collect.OrphanCollector:

@@ -46,6 +46,7 @@ from moxwell.controllers.infra.machine.moves import (
     RecordApplied,
     ReleaseAddresses,
     ReserveVMID,
+    SetAddressesAside,
     SetProviderID,
     TakeStep,
     name_of,
@@ -57,6 +58,7 @@ from moxwell.controllers.infra.machine.observed import (
     ObservedPlacement,
     ObservedProxmoxMachine,
     OwnerObjects,
+    TakenAddress,
     VmidUsage,
 )
 from moxwell.controllers.infra.machine.placement import placement_request
@@ -99,6 +101,7 @@ CHANGED = structs.replace(
 NAMED = "proxmox://r/101"
 UNREACHABLE = MachineRegion(reachable=False, error="timeout")
 WANT = AddressRequest("m-net0-00-inet", "net0", PoolRef(name="p"))
+TAKEN = TakenAddress("m-net0-00-inet", "net0", "10.0.0.5", "guest 7 (web)", "r", "vmbr0")
 CONFIG = GuestConfig({"scsi0": "lvm:vm-101-disk-0,size=8G", "boot": "order=scsi0", "digest": "d"})
 MACHINE = Machine(
     metadata=ObjectMeta(name="m", namespace="n"),
@@ -176,6 +179,18 @@ READY = {"iso_exists": True, "addresses": ObservedAddresses((WANT,))}
             ),
             "WaitingForAddresses",
             id="no address for a claim yet",
+        ),
+        pytest.param(
+            obj(),
+            seen(task_running=True, addresses=ObservedAddresses((WANT,), taken=(TAKEN,))),
+            SetAddressesAside,
+            id="somebody else uses the address",
+        ),
+        pytest.param(
+            obj(),
+            seen(guest=guest(marked=False), addresses=ObservedAddresses((WANT,), taken=(TAKEN,))),
+            SetAddressesAside,
+            id="cloned: somebody else uses the address",
         ),
         pytest.param(
             obj(),

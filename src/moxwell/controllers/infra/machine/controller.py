@@ -10,18 +10,19 @@ from contextlib import suppress
 from typing import Any, assert_never
 
 from moxwell.api.capi.core import Machine
-from moxwell.api.capi.shared import CLUSTER_NAME, MANAGED_BY
+from moxwell.api.capi.shared import MANAGED_BY
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.infra.machine_reasons import ProxmoxMachineReason
 from moxwell.api.infra.warm_guests import is_warm
-from moxwell.api.ipam import IPAddress, IPAddressClaim, IPAddressClaimSpec, IPPoolReference
-from moxwell.api.meta import ObjectMeta
+from moxwell.api.ipam import IPAddress, IPAddressClaim
 from moxwell.controllers.infra.iso_cache import IsoCache, IsoChange
+from moxwell.controllers.infra.machine import address_moves
 from moxwell.controllers.infra.machine.clone_slots import CloneSlots, CloneTarget
 from moxwell.controllers.infra.machine.describe import describe
 from moxwell.controllers.infra.machine.guest_agent import GuestAgentProbe
 from moxwell.controllers.infra.machine.moves import (
+    AddressMove,
     AdoptGuest,
     ClaimAddresses,
     DeleteWarmGuest,
@@ -30,6 +31,7 @@ from moxwell.controllers.infra.machine.moves import (
     RecordApplied,
     ReleaseAddresses,
     ReserveVMID,
+    SetAddressesAside,
     SetProviderID,
     SpecPatch,
     TakeStep,
@@ -42,7 +44,7 @@ from moxwell.controllers.infra.machine.stale_clone import StaleCloneObserver
 from moxwell.controllers.infra.owners import cluster_key
 from moxwell.controllers.infra.task_backoff import TaskBackoff
 from moxwell.kube.client import Kube
-from moxwell.kube.errors import AlreadyExists, NotFound
+from moxwell.kube.errors import NotFound
 from moxwell.kube.reader import Reader
 from moxwell.pve.model import InventoryChange, InventoryEvent, ObservedGuest
 from moxwell.pve.ownership import Mark
@@ -122,6 +124,8 @@ class MachineReconciler(Reconciler[ProxmoxMachine, ObservedProxmoxMachine, Move,
             text = f"abandoned {names}: a clone could not be completed"
             warning = (Note(ProxmoxMachineReason.STALE_CLONE, text, "Warning"),) if names else ()
             return (Note(ProxmoxMachineReason.PLACED, move.message), *warning)
+        if isinstance(move, SetAddressesAside):
+            return (Note(ProxmoxMachineReason.ADDRESS_TAKEN, move.message, "Warning"),)
         name = name_of(move)
         if isinstance(move, TakeStep) and name in EVENTS:
             return (Note(name, f"{name} guest {move.step.vmid} in region {move.step.region}"),)
@@ -135,7 +139,7 @@ class MachineReconciler(Reconciler[ProxmoxMachine, ObservedProxmoxMachine, Move,
             return None
         if isinstance(move, Wait):
             return move.requeue_after or seen.backoff_seconds or SAFETY_SECONDS
-        if isinstance(move, ClaimAddresses | ReleaseAddresses):
+        if isinstance(move, AddressMove):
             return POLL_SECONDS
         if isinstance(move, TakeStep):
             follows = not isinstance(move.step, TASKS) and move.step.expects() is not None
@@ -149,10 +153,8 @@ class MachineReconciler(Reconciler[ProxmoxMachine, ObservedProxmoxMachine, Move,
         match move:
             case TakeStep():
                 await self._take_step(move)
-            case ClaimAddresses():
-                await self._claim_addresses(move)
-            case ReleaseAddresses():
-                await self._release_addresses(move)
+            case ClaimAddresses() | SetAddressesAside() | ReleaseAddresses():
+                await address_moves.act(self._kube, move)
             case ReserveVMID() | AdoptGuest() | RecordApplied() | SetProviderID():
                 return await self._patch(move)
             case ForgetStaleClone():
@@ -202,38 +204,6 @@ class MachineReconciler(Reconciler[ProxmoxMachine, ObservedProxmoxMachine, Move,
         self._backoff.forget(target.key)
         self._stale_clones.forget(target.uid)
         return written
-
-    async def _claim_addresses(self, move: ClaimAddresses) -> None:
-        for name in move.wrong:
-            await self._delete_claim(move.namespace, name)
-        for request in move.requests:
-            meta = ObjectMeta(
-                name=request.name,
-                namespace=move.namespace,
-                labels={CLUSTER_NAME: move.cluster, **move.labels},
-                owner_references=(move.owner,),
-            )
-            pool = request.pool
-            ref = IPPoolReference(api_group=pool.api_group, kind=pool.kind, name=pool.name)
-            spec = IPAddressClaimSpec(cluster_name=move.cluster, pool_ref=ref)
-            try:
-                await self._kube.create(IPAddressClaim(metadata=meta, spec=spec))
-            except AlreadyExists:
-                continue  # the cache is behind, or another object has the name
-
-    async def _release_addresses(self, move: ReleaseAddresses) -> None:
-        for name in move.claims:
-            if move.keep:
-                change = {"metadata": {"ownerReferences": None}}
-                await self._kube.merge(IPAddressClaim, name, change, move.namespace)
-            else:
-                await self._delete_claim(move.namespace, name)
-
-    async def _delete_claim(self, namespace: str, name: str) -> None:
-        try:
-            await self._kube.delete(IPAddressClaim, name, namespace)
-        except NotFound:
-            return
 
     async def _delete_warm_guest(self, move: DeleteWarmGuest) -> None:
         target = move.target

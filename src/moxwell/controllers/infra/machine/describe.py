@@ -23,6 +23,7 @@ from moxwell.controllers.infra.machine import in_place
 from moxwell.controllers.infra.machine.moves import (
     ForgetStaleClone,
     Move,
+    SetAddressesAside,
     TakeStep,
     name_of,
 )
@@ -47,6 +48,7 @@ REASONS = {
     "Clone": ProxmoxMachineReason.CLONING,
     "Migrate": ProxmoxMachineReason.MIGRATING,
     "ClaimAddresses": ProxmoxMachineReason.WAITING_FOR_ADDRESSES,
+    "SetAddressesAside": ProxmoxMachineReason.WAITING_FOR_ADDRESSES,
     "UploadIso": ProxmoxMachineReason.BOOTSTRAPPING,
     "ResizeDisk": ProxmoxMachineReason.CONFIGURING,
     "SetFirewall": ProxmoxMachineReason.CONFIGURING,
@@ -178,7 +180,7 @@ def _ready(
     if isinstance(move, Done) or healthy:
         return provisioned
     name = name_of(move)
-    message = f"next: {name}"
+    message = move.message if isinstance(move, SetAddressesAside) else f"next: {name}"
     if seen.failure is not None and isinstance(move, TakeStep):
         message += f"; the last task failed: {seen.failure.error}"
     return "False", REASONS.get(name, name), message

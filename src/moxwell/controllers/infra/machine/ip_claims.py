@@ -1,6 +1,8 @@
 """Reads a machine's IPAddressClaims and the addresses they were given, from caches only."""
 
 import ipaddress
+from dataclasses import replace
+from itertools import chain, count
 
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.infra.network import NetworkDevice
@@ -8,6 +10,7 @@ from moxwell.api.infra.zone_settings import ZoneSettings
 from moxwell.api.ipam import GlobalInClusterIPPool, InClusterIPPool, IPAddress, IPAddressClaim
 from moxwell.bootstrap.network import InterfaceAddress
 from moxwell.bootstrap.network_plan import AddressRequest, address_requests
+from moxwell.controllers.infra.address_users import TAKEN
 from moxwell.controllers.infra.machine.observed import ObservedAddresses
 from moxwell.runtime import index
 from moxwell.runtime.cache import Cache
@@ -40,9 +43,10 @@ class IPClaimReader:
         self, obj: ProxmoxMachine, devices: tuple[NetworkDevice, ...], zone: ZoneSettings
     ) -> ObservedAddresses:
         """The state of all claims that the machine needs, by name."""
-        requests = address_requests(obj.name, devices, zone)
+        requests = self._named(obj, address_requests(obj.name, devices, zone))
         missing, wrong, pending = [], [], []
         given: dict[str, tuple[InterfaceAddress, ...]] = {}
+        by_claim: dict[str, InterfaceAddress] = {}
         for request in requests:
             claim = self._claims.find(Key(obj.namespace, request.name))
             if claim is None:
@@ -53,9 +57,35 @@ class IPClaimReader:
                 pending.append(request.name)
             else:
                 given[request.device] = (*given.get(request.device, ()), address)
+                by_claim[request.name] = address
         names = {r.name for r in requests}
         wrong += [name for name in self.owned(obj) if name not in names]
-        return ObservedAddresses(requests, tuple(missing), tuple(wrong), tuple(pending), given)
+        return ObservedAddresses(
+            requests, tuple(missing), tuple(wrong), tuple(pending), given, by_claim
+        )
+
+    def _named(
+        self, obj: ProxmoxMachine, requests: tuple[AddressRequest, ...]
+    ) -> tuple[AddressRequest, ...]:
+        """The requests with the names of the machine's claims, or of claims to be made."""
+        owned = self.owned(obj)
+        return tuple(replace(r, name=self._name(obj, r.name, owned)) for r in requests)
+
+    def _name(self, obj: ProxmoxMachine, first: str, owned: tuple[str, ...]) -> str:
+        """
+        The name of a claim; a number follows where earlier claims reserve taken addresses.
+
+        The claim that the machine has keeps its name when a reservation is released.
+        """
+        for name in owned:
+            if name == first or name.removeprefix(f"{first}-").isdigit():
+                return name
+        names = chain((first,), (f"{first}-{number}" for number in count(2)))
+        return next(name for name in names if not self._is_reservation(obj, name))
+
+    def _is_reservation(self, obj: ProxmoxMachine, name: str) -> bool:
+        claim = self._claims.find(Key(obj.namespace, name))
+        return claim is not None and TAKEN in claim.metadata.labels
 
     def _address(
         self, obj: ProxmoxMachine, claim: IPAddressClaim, request: AddressRequest

@@ -9,6 +9,7 @@ from moxwell.api.infra.template import Claim, LastApplied
 from moxwell.api.kinds import owner_reference
 from moxwell.api.meta import OwnerReference
 from moxwell.bootstrap.network_plan import AddressRequest
+from moxwell.controllers.infra.machine.observed import TakenAddress
 from moxwell.controllers.infra.patches import explicit
 from moxwell.pve.reservations import Reservation
 from moxwell.pve.steps import Step
@@ -135,6 +136,23 @@ class ClaimAddresses:
 
 
 @dataclass(frozen=True, slots=True)
+class SetAddressesAside:
+    """
+    Keep claims whose addresses somebody else uses as reservations, so that others are given.
+
+    They belong to the ProxmoxCluster then.
+    """
+
+    namespace: str
+    owner: OwnerReference = field(repr=False)
+    taken: tuple[TakenAddress, ...]
+
+    @property
+    def message(self) -> str:
+        return "; ".join(map(str, self.taken)) + "; another one is claimed"
+
+
+@dataclass(frozen=True, slots=True)
 class ReleaseAddresses:
     """Delete the IPAddressClaims, or, for a guest that is kept, keep them without an owner."""
 
@@ -155,7 +173,8 @@ class TakeStep:
         return str(self.step)
 
 
-Move = SpecPatch | ClaimAddresses | ReleaseAddresses | DeleteWarmGuest | TakeStep | Wait | Done
+AddressMove = ClaimAddresses | SetAddressesAside | ReleaseAddresses
+Move = SpecPatch | AddressMove | DeleteWarmGuest | TakeStep | Wait | Done
 
 
 def name_of(move: Move) -> str:

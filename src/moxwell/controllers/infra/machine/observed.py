@@ -126,6 +126,21 @@ class StaleClone:
 
 
 @dataclass(frozen=True, slots=True)
+class TakenAddress:
+    """An address that a pool gave to the machine although somebody else uses it."""
+
+    claim: str
+    device: str
+    address: str
+    user: str
+    region: str
+    network: str  # bridge or VNet, and VLAN
+
+    def __str__(self) -> str:
+        return f"address {self.address} of {self.device} is used by {self.user}"
+
+
+@dataclass(frozen=True, slots=True)
 class ObservedAddresses:
     """The IPAddressClaims that a machine needs, and their state."""
 
@@ -134,6 +149,8 @@ class ObservedAddresses:
     wrong: tuple[str, ...] = ()  # claims for another pool, or no longer needed
     pending: tuple[str, ...] = ()  # claims without an address
     given: Mapping[str, tuple[InterfaceAddress, ...]] = field(default_factory=dict)  # by device
+    by_claim: Mapping[str, InterfaceAddress] = field(default_factory=dict)
+    taken: tuple[TakenAddress, ...] = ()  # looked for before the first use only
 
     @property
     def ready(self) -> bool:

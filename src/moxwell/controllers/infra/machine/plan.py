@@ -13,6 +13,7 @@ from moxwell.api.infra.machine_reasons import ProxmoxMachineReason
 from moxwell.api.infra.template import Claim
 from moxwell.api.infra.tenant_limits import violations_of
 from moxwell.api.infra.warm_guests import RESERVED_FOR, is_warm
+from moxwell.api.kinds import owner_reference
 from moxwell.controllers.infra.guest_names import mark_of
 from moxwell.controllers.infra.machine import in_place, steps
 from moxwell.controllers.infra.machine.deletion import (
@@ -30,6 +31,7 @@ from moxwell.controllers.infra.machine.moves import (
     Move,
     RecordApplied,
     ReserveVMID,
+    SetAddressesAside,
     SetProviderID,
     TakeStep,
 )
@@ -182,6 +184,9 @@ def _while_cloning(
     if seen.addresses.pending:
         message = f"no address yet for {', '.join(seen.addresses.pending)}"
         return Wait(ProxmoxMachineReason.WAITING_FOR_ADDRESSES, message)
+    if seen.addresses.taken and seen.owners is not None:
+        cluster = owner_reference(seen.owners.proxmox_cluster, controller=False)
+        return SetAddressesAside(obj.namespace, cluster, seen.addresses.taken)
     if seen.iso_exists is False and seen.bootstrap is None:
         message = "the Secret with the bootstrap data does not exist"
         return Wait(ProxmoxMachineReason.WAITING_FOR_BOOTSTRAP_DATA, message)

@@ -41,6 +41,7 @@ from moxwell.controllers.infra.machine.replacement import (
     own_name,
 )
 from moxwell.controllers.infra.machine.stale_clone import StaleCloneObserver, clone_tasks_run
+from moxwell.controllers.infra.machine.taken_addresses import TakenAddressReader
 from moxwell.controllers.infra.owners import cluster_key, owner_key, proxmox_cluster_key
 from moxwell.controllers.infra.task_backoff import TaskBackoff
 from moxwell.controllers.infra.waiting_placements import WaitingPlacements
@@ -85,7 +86,9 @@ class MachineObserver:
         clone_slots: CloneSlots,
         is_scaled: IsScaled,
         waiting: WaitingPlacements,
+        taken: TakenAddressReader,
     ) -> None:
+        self._taken = taken
         self._clone_slots, self._is_scaled, self._waiting = clone_slots, is_scaled, waiting
         self._regions, self._caches, self._stale_clones = regions, caches, stale_clones
         self._placement, self._zones, self._ip_claims = placement, zones, ip_claims
@@ -242,6 +245,9 @@ class MachineObserver:
             return replace(seen, iso_exists=None)
         if await self._guests.iso_exists(obj, region, claim):
             return replace(seen, iso_exists=True)
+        taken = await self._taken.find(obj, region, seen, template.nics if template else {})
+        if taken:
+            return replace(seen, addresses=replace(addresses, taken=taken), iso_exists=None)
         bootstrap = await read_bootstrap(reader, machine, template)
         seen = replace(seen, iso_exists=False, bootstrap=bootstrap)
         if bootstrap is None or bootstrap.format != node_templates.FORMAT:

@@ -1,0 +1,1 @@
+"""Releases reserved addresses that nobody else uses any more."""
