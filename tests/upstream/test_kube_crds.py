@@ -143,8 +143,9 @@ async def test_defaults_are_filled_in_by_the_server(kube: Kube) -> None:
     assert (await kube.get(TenantControlPlane, "t", "default")).spec.network_profile.port == 6443
 
 
-async def test_fields_of_upstream_that_we_do_not_know_are_kept(kube: Kube) -> None:
-    spec = {"availabilityGates": [{"conditionType": "X"}], "clusterNetwork": {"later": {"a": 1}}}
+async def test_fields_of_upstream_that_our_types_lack_are_kept(kube: Kube) -> None:
+    topology = {"classRef": {"name": "c"}, "version": "v1.36.0", "controlPlane": {"replicas": 3}}
+    spec = {"availabilityGates": [{"conditionType": "X"}], "topology": topology}
     tree: dict[str, Any] = {
         "apiVersion": Cluster.resource.api_version,
         "kind": "Cluster",
