@@ -11,7 +11,7 @@ from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.karpenter.nodepools import NodePool
 from moxwell.api.kinds import Resource
 from moxwell.app.tenant_quota import TenantQuota
-from moxwell.controllers.karpenter.decisions import DecisionTimeout, InlineDecisions
+from moxwell.controllers.karpenter.decisions import DecisionTimeout, ThreadDecisions
 from moxwell.controllers.karpenter.setup import AutoscalerSettings, add_autoscaler
 from moxwell.controllers.karpenter.state.snapshots import ScaledClusterView
 from moxwell.runtime.cache import Cache
@@ -57,10 +57,11 @@ def test_a_pass_decides_about_a_limited_number_of_pods_and_says_so() -> None:
     run_virtual(story())
 
 
-class SlowDecisions(InlineDecisions):
+class SlowDecisions(ThreadDecisions):
     """Ends decisions about more than some pods."""
 
     def __init__(self) -> None:
+        super().__init__(10_000)  # on the event loop
         self.refused: list[int] = []
 
     async def run(self, decide: Any, size: int) -> Any:

@@ -29,8 +29,9 @@ SDN = {"mode": "ipam", "vnet": "vips", "zone": "lan", "announcer": "metallb"}
 async def make_vnet(w: CloudEnvironment, **zone: str) -> None:
     for path in ("/", "/sdn", "/sdn/zones"):
         w.stage.region.access.acl.append(SimAcl(path, "user", "moxwell@pve", "Administrator"))
-    sdn = w.stage.pve.sdn
-    await sdn.create_zone("lan", "simple", zone or {"ipam": "pve", "dhcp": "dnsmasq"})
+    sdn, options = w.stage.pve.sdn, zone or {"ipam": "pve", "dhcp": "dnsmasq"}
+    asked = {"zone": "lan", "type": "simple", **options}
+    await w.stage.transport.request("POST", "/cluster/sdn/zones", asked)
     await sdn.create_vnet("vips", "lan")
     await sdn.create_subnet("vips", "10.7.0.0/29", gateway="10.7.0.1")
     await sdn.create_subnet("vips", "fd07::/64", gateway="fd07::1")

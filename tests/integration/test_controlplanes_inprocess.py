@@ -11,10 +11,10 @@ from moxwell.api.karpenter.annotations import WARM_POOL
 from moxwell.api.karpenter.proxmox import ProxmoxNodeClass
 from moxwell.clock import SystemClock
 from moxwell.embedded.clusterapi.tenantcontrolplane.plan import HostedControlPlane
-from moxwell.embedded.controlplanes.inprocess import InProcessControlPlanes
 from moxwell.embedded.ports import free_port
 from moxwell.errors import MoxwellError
 from moxwell.testing.control_planes_contract import ControlPlanesContract, Stage, client
+from moxwell.testing.inprocess_control_planes import InProcessControlPlanes
 from support.cluster_api_run import install_crds
 
 pytestmark = [

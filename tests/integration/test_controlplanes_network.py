@@ -15,7 +15,7 @@ import asyncio, subprocess, sys
 from pathlib import Path
 from moxwell.clock import SystemClock
 from moxwell.embedded.controlplanes.addresses import TenantAddresses, parse
-from moxwell.embedded.controlplanes.inprocess import InProcessControlPlanes
+from moxwell.testing.inprocess_control_planes import InProcessControlPlanes
 from moxwell.onboarding.local_address import local_address
 from moxwell.testing.control_planes_contract import Stage
 

@@ -122,7 +122,7 @@ def test_the_status_may_be_lost_at_any_time() -> None:
             await asyncio.sleep(1)
             wiped: dict[str, Any] = await env.kube.get(resource, "m", "default")
             wiped["status"] = {}
-            await env.kube.replace_status(wiped, resource)
+            await env.kube.replace(wiped, resource, subresource="status")
         await env.until("m", ready)
         assert len(env.guests("north")) == 1
 

@@ -130,8 +130,8 @@ def test_a_kept_disk_that_is_removed_by_hand_is_no_longer_reported() -> None:
             _, guest = await create(env, "north", disks={**BOOT, "extra": EXTRA})
             await patch_spec(env, disks={**BOOT, "extra": []})
             await env.until("m", lambda m: reason(m, "UpToDate") == "DiskKept")
-            pve = PveWriter(SwitchableTransport(env.transports["north"]))
-            await pve.qemu.unlink(guest.node, guest.vmid, ["scsi1"], force=True)
+            where = f"/nodes/{guest.node}/qemu/{guest.vmid}/unlink"
+            await env.transports["north"].request("PUT", where, {"idlist": "scsi1", "force": True})
             await env.until("m", lambda m: is_true(m, "UpToDate"), 1500)
 
     run_virtual(main())

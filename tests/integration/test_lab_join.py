@@ -34,7 +34,6 @@ from moxwell.embedded.clusterapi.tenantcontrolplane.plan import (
     HostedControlPlaneSpec,
 )
 from moxwell.embedded.controllermanager.resources import DEPLOYMENTS, NODES, PODS
-from moxwell.embedded.controlplanes.inprocess import InProcessControlPlanes
 from moxwell.embedded.ports import free_port
 from moxwell.errors import Unreachable
 from moxwell.kube import kubeconfig
@@ -43,6 +42,7 @@ from moxwell.kube.transport import KubeTransport
 from moxwell.lab.guests.guest_runner import SENTINEL, GuestRunner
 from moxwell.runtime.key import Key
 from moxwell.runtime.tenant_clients import SECRETS
+from moxwell.testing.inprocess_control_planes import InProcessControlPlanes
 from moxwell.testing.loop import LoopClock, run_virtual
 
 KEY = Key("team", "c1")

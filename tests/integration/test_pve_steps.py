@@ -118,7 +118,8 @@ async def with_security_group(stage: SimStage) -> None:
 
 async def with_vnet(stage: SimStage) -> None:
     administrator(stage)
-    await stage.pve.sdn.create_zone("lan", "simple", {"ipam": "pve", "dhcp": "dnsmasq"})
+    zone = {"zone": "lan", "type": "simple", "ipam": "pve", "dhcp": "dnsmasq"}
+    await stage.transport.request("POST", "/cluster/sdn/zones", zone)
     await stage.pve.sdn.create_vnet("vips", "lan")
     await stage.pve.sdn.create_subnet("vips", "10.7.0.0/29", gateway="10.7.0.1")
     await stage.settle(await stage.pve.sdn.apply())

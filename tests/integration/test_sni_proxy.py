@@ -13,7 +13,6 @@ import pytest
 
 from moxwell.clock import SystemClock
 from moxwell.embedded.clusterapi.tenantcontrolplane.plan import HostedControlPlane
-from moxwell.embedded.controlplanes.inprocess import InProcessControlPlanes
 from moxwell.embedded.controlplanes.sni.exposure import SniExposure
 from moxwell.embedded.controlplanes.sni.proxy import ProxyLimits, SniProxy, client_of
 from moxwell.embedded.controlplanes.sni.settings import SniSettings
@@ -22,6 +21,7 @@ from moxwell.kube import kubeconfig_writer
 from moxwell.pki import certificates
 from moxwell.pki.certificates import CertificateConfig, KeyPair
 from moxwell.testing.control_planes_contract import Stage
+from moxwell.testing.inprocess_control_planes import InProcessControlPlanes
 from moxwell.testing.loop import LoopClock, run_virtual
 
 HOST = "127.0.0.1"

@@ -195,7 +195,7 @@ async def test_dry_runs_leave_nothing(kube: Kube, space: str) -> None:
 async def test_status_and_spec_are_written_apart(kube: Kube) -> None:
     node = await kube.create(Node(metadata=ObjectMeta(name=f"node{next(NAMES)}")))
     with_status = msgspec.structs.replace(node, status=NodeStatus(capacity={"cpu": "4"}))
-    written = await kube.update_status(node, with_status)
+    written = await kube.update(node, with_status, subresource="status")
     assert written.status.capacity == {"cpu": "4"}
     taints = (*written.spec.taints, Taint(key="a", effect="NoSchedule"))
     spec = msgspec.structs.replace(written.spec, taints=taints)
@@ -221,12 +221,6 @@ def deployment(space: str) -> dict[str, Any]:
             },
         },
     }
-
-
-async def test_scale(kube: Kube, space: str) -> None:
-    await kube.create(deployment(space), DEPLOYMENTS)
-    assert (await kube.scale(DEPLOYMENTS, "d", 3, space)).spec.replicas == 3
-    assert (await kube.get_scale(DEPLOYMENTS, "d", space)).spec.replicas == 3
 
 
 async def test_a_dict_is_replaced_whole(kube: Kube, space: str) -> None:

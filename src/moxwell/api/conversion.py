@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from moxwell.api import json_merge, kinds
+from moxwell.api import json_merge
 from moxwell.api.kinds import Object
 from moxwell.errors import Invalid, Unsupported
 
@@ -109,18 +109,6 @@ class KindConversion:
         converted = convert(obj)
         head = {"apiVersion": f"{self.group}/{version}", "kind": self.kind}
         return head | {"metadata": obj.get("metadata", {})} | _content(converted)
-
-
-def typed_spoke(
-    spoke: type[S], hub: type[H], to_hub: Callable[[S], H], from_hub: Callable[[H], S]
-) -> Spoke:
-    """Build a spoke from two functions on Structs."""
-    return Spoke(
-        version=spoke.resource.version,
-        to_hub=lambda obj: kinds.as_dict(to_hub(decode_object(spoke, obj))),
-        from_hub=lambda obj: kinds.as_dict(from_hub(decode_object(hub, obj))),
-        canonical=canonical_form(spoke),
-    )
 
 
 def canonical_form(kind: type[Object]) -> Convert:

@@ -274,12 +274,6 @@ class Kube(SubresourceClient, DiscoveryClient, PrinterTables):
     async def merge_status(self, kind: Any, name: str, change: Any, namespace: str = "") -> Any:
         return await self.merge(kind, name, change, namespace, subresource="status")
 
-    async def update_status(self, old: T, new: T, at: Resource | None = None) -> T:
-        return await self.update(old, new, at, subresource="status")
-
-    async def replace_status(self, obj: T, at: Resource | None = None) -> T:
-        return await self.replace(obj, at, subresource="status")
-
     async def delete(
         self,
         kind: type[Object] | Resource,

@@ -1,35 +1,17 @@
-"""Subresources: scale, eviction, binding and token requests."""
+"""Subresources: eviction, binding and token requests."""
 
 from typing import Any, Protocol
 
 import msgspec
-from msgspec import field
 
-from moxwell.api.kinds import Object, Resource
-from moxwell.api.meta import ObjectMeta, Value
-from moxwell.kube import caller, patch
+from moxwell.api.kinds import Resource
+from moxwell.api.meta import Value
+from moxwell.kube import patch
 from moxwell.kube.caller import Caller
 from moxwell.kube.codec import Codec
 
 PODS = Resource("", "v1", "pods", "Pod")
 ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
-
-
-class ScaleSpec(Value, frozen=True, kw_only=True):
-    replicas: int = 0
-
-
-class ScaleStatus(Value, frozen=True, kw_only=True):
-    replicas: int = 0
-    selector: str = ""
-
-
-class ScaleObject(Value, frozen=True, kw_only=True):
-    """The desired and current number of replicas."""
-
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
-    spec: ScaleSpec = field(default_factory=ScaleSpec)
-    status: ScaleStatus = field(default_factory=ScaleStatus)
 
 
 class _TokenStatus(Value, frozen=True, kw_only=True):
@@ -40,7 +22,6 @@ class _Token(Value, frozen=True, kw_only=True):
     status: _TokenStatus
 
 
-_SCALE = msgspec.json.Decoder(ScaleObject)
 _TOKEN = msgspec.json.Decoder(_Token)
 
 
@@ -51,23 +32,7 @@ class _Asks(Protocol):
 
 
 class SubresourceClient:
-    """Requests to subresources of pods, service accounts and scalable kinds."""
-
-    async def get_scale(
-        self: _Asks, kind: type[Object] | Resource, name: str, namespace: str = ""
-    ) -> ScaleObject:
-        """The desired and current replicas."""
-        path = self._codec(kind).resource.path(namespace, name, "scale")
-        return _SCALE.decode((await self._caller.call("GET", path)).body)
-
-    async def scale(
-        self: _Asks, kind: type[Object] | Resource, name: str, replicas: int, namespace: str = ""
-    ) -> ScaleObject:
-        """Set the desired replicas."""
-        path = self._codec(kind).resource.path(namespace, name, "scale")
-        body = patch.encode({"spec": {"replicas": replicas}})
-        answer = await self._caller.call("PATCH", path, body=body, content=caller.MERGE)
-        return _SCALE.decode(answer.body)
+    """Requests to subresources of pods and service accounts."""
 
     async def evict(
         self: _Asks, name: str, namespace: str, *, uid: str = "", grace: int | None = None

@@ -11,7 +11,6 @@ import asyncio
 import os
 import ssl
 from collections.abc import AsyncIterator
-from types import TracebackType
 from typing import Any
 
 import aiohttp
@@ -75,12 +74,7 @@ class KubeTransport:
     async def __aenter__(self) -> "KubeTransport":
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
     async def close(self) -> None:

@@ -12,7 +12,7 @@ from msgspec import field
 from moxwell.api import conversion, conversion_tables, json_merge, registry
 from moxwell.api.conversion import HUB_DATA, KindConversion, NotConvertible, UnknownVersion
 from moxwell.api.conversion_tables import ConversionTable, FieldMove
-from moxwell.api.kinds import Object, kind
+from moxwell.api.kinds import Object, as_dict, kind
 from moxwell.api.meta import ObjectMeta, Value
 from support.objects import objects
 
@@ -161,21 +161,28 @@ class NewBox(Object, frozen=True, kw_only=True):
     spec: NewSpec = field(default_factory=NewSpec)
 
 
+def to_new(obj: dict[str, Any]) -> dict[str, Any]:
+    old = conversion.decode_object(OldBox, obj)
+    spec = NewSpec(memory_gib=old.spec.memory // 1024)
+    return as_dict(NewBox(metadata=old.metadata, spec=spec))
+
+
+def to_old(obj: dict[str, Any]) -> dict[str, Any]:
+    new = conversion.decode_object(NewBox, obj)
+    return as_dict(OldBox(metadata=new.metadata, spec=OldSpec(memory=new.spec.memory_gib * 1024)))
+
+
 BOXES = KindConversion(
     group="toys.example",
     kind="Box",
     hub="v2",
     canonical=conversion.canonical_form(NewBox),
     spokes=(
-        conversion.typed_spoke(
-            OldBox,
-            NewBox,
-            lambda old: NewBox(
-                metadata=old.metadata, spec=NewSpec(memory_gib=old.spec.memory // 1024)
-            ),
-            lambda new: OldBox(
-                metadata=new.metadata, spec=OldSpec(memory=new.spec.memory_gib * 1024)
-            ),
+        conversion.Spoke(
+            version="v1",
+            to_hub=to_new,
+            from_hub=to_old,
+            canonical=conversion.canonical_form(OldBox),
         ),
     ),
 )

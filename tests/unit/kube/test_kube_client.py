@@ -181,7 +181,7 @@ async def test_update_sends_only_the_difference_guarded_by_the_version() -> None
 
 async def test_update_without_a_difference_asks_nothing() -> None:
     script = Script()
-    assert await Kube(script).update_status(TOY, TOY) == TOY
+    assert await Kube(script).update(TOY, TOY, subresource="status") == TOY
     assert script.asked == []
 
 
@@ -226,18 +226,11 @@ WRITES: list[Any] = [
         id="merge status",
     ),
     pytest.param(
-        lambda k: k.replace_status({"metadata": {"name": "p", "namespace": "n"}}, PODS),
+        lambda k: k.replace(
+            {"metadata": {"name": "p", "namespace": "n"}}, PODS, subresource="status"
+        ),
         ("PUT", "/api/v1/namespaces/n/pods/p/status", "application/json"),
         id="replace status",
-    ),
-    pytest.param(
-        lambda k: k.scale(Toy, "a", 3, "n"),
-        (
-            "PATCH",
-            "/apis/toys.example/v1/namespaces/n/toys/a/scale",
-            "application/merge-patch+json",
-        ),
-        id="scale",
     ),
     pytest.param(
         lambda k: k.evict("p", "n", uid="u", grace=0),

@@ -189,7 +189,7 @@ async def test_a_volume_is_owned_by_its_whole_name(volume: str, allowed: bool) -
 async def test_the_default_audit_is_a_structured_log_event() -> None:
     structlog.contextvars.clear_contextvars()
     with capture_logs() as logs:
-        await PveWriter(ScriptedTransport(lambda *_: UPID)).qemu.reset("pve1", 100)
+        await PveWriter(ScriptedTransport(lambda *_: UPID)).qemu.start("pve1", 100)
     (event,) = logs
     assert (event["event"], event["vmids"], event["outcome"]) == ("proxmox write", (100,), "ok")
     assert "volume" not in event  # empty fields are left out

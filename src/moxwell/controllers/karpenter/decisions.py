@@ -27,13 +27,6 @@ class DecisionRunner(Protocol):
         """The result of a pure function; ``size`` is the number of pods that it concerns."""
 
 
-class InlineDecisions:
-    """Computes on the event loop; for tests on virtual time, and where the process forks."""
-
-    async def run(self, decide: Callable[[], T], size: int) -> T:
-        return decide()
-
-
 class ThreadDecisions:
     """Computes small decisions on the event loop and larger ones in a thread."""
 

@@ -8,7 +8,6 @@ server must authenticate first.
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from moxwell.api import requests
@@ -172,12 +171,7 @@ class EmbeddedApiServer:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.stop()
 
     def _on_commit(self, change: StoredChange) -> None:

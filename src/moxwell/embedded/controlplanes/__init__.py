@@ -1,1 +1,1 @@
-"""Control planes of tenants: in this process, from binaries, or inside simulated guests."""
+"""Control planes of tenants: embedded in processes, from binaries, or inside simulated guests."""

@@ -1,10 +1,7 @@
-"""
-The folder of one embedded control plane: its CA, its port, its admin kubeconfig, its database.
-
-The same folder serves a control plane in this process and one in a process of its own.
-"""
+"""The folder of one embedded control plane: its CA, port, admin kubeconfig and database."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 from moxwell.atomic_file import write_private
@@ -17,6 +14,8 @@ from moxwell.embedded.ports import https_url
 from moxwell.kube import kubeconfig_writer
 from moxwell.pki.certificates import expires
 from moxwell.pki.folder import CertificateAuthority
+
+RENEW_BEFORE = timedelta(days=30)
 
 
 class HostedFolder:
@@ -93,3 +92,8 @@ class HostedFolder:
             admin_kubeconfig=self.admin_kubeconfig(spec, authority, port),
             expires=expires(certificate.read_bytes()) if certificate.exists() else None,
         )
+
+
+def certificate_is_due(plane: HostedControlPlane, clock: Clock) -> bool:
+    """Whether the serving certificate is renewed, by a restart."""
+    return plane.expires is not None and plane.expires - clock.now() < RENEW_BEFORE

@@ -99,13 +99,6 @@ class QemuWriter(AnyGuestWriter, QemuReader):
         params |= {"force": force, "background_delay": background_delay}
         return await self._caller.maybe_start_task("POST", self._at(host, vmid, "config"), params)
 
-    async def unlink(
-        self, host: str, vmid: int, slots: Sequence[str], *, force: bool | None = None
-    ) -> None:
-        """Detach drives; ``force`` deletes the volumes that the guest owns."""
-        params: Params = {"idlist": ",".join(slots), "force": force}
-        await self._caller.write("PUT", self._at(host, vmid, "unlink"), params)
-
     async def template(self, host: str, vmid: int, *, disk: str | None = None) -> Upid | None:
         """Make the guest a template, for good."""
         return await self._caller.maybe_start_task(
@@ -145,6 +138,3 @@ class QemuWriter(AnyGuestWriter, QemuReader):
     ) -> Upid:
         params: Params = {"timeout": timeout_seconds, "overrule-shutdown": overrule_shutdown}
         return await self._caller.start_task("POST", self._at(host, vmid, "status", "stop"), params)
-
-    async def reset(self, host: str, vmid: int) -> Upid:
-        return await self._caller.start_task("POST", self._at(host, vmid, "status", "reset"))

@@ -5,13 +5,13 @@ Changes stay pending until ``apply``. The id of a subnet is ``zone-net-mask``. T
 free address": the caller chooses one and invents a MAC address for it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct, field
 
 from moxwell.pve.caller import ReadEndpoints, WriteEndpoints
-from moxwell.pve.values import Params, Upid, Value, path
+from moxwell.pve.values import Params, Upid, path
 
 
 class SdnZone(Struct, frozen=True, kw_only=True):
@@ -98,10 +98,6 @@ class SdnReader(ReadEndpoints):
 
 class SdnWriter(WriteEndpoints, SdnReader):
     """POST, PUT and DELETE requests below ``/cluster/sdn``."""
-
-    async def create_zone(self, zone: str, type: str, options: Mapping[str, Value]) -> None:
-        form = {"zone": zone, "type": type, **options}
-        await self._caller.write("POST", "/cluster/sdn/zones", form)
 
     async def create_vnet(
         self,

@@ -6,15 +6,11 @@ fits, so the order of equal claims decides. Up to 12 elements the sort is an ins
 stable; above, it is the pattern-defeating quicksort of Go 1.19 and later: repeatable, not stable.
 """
 
-from collections.abc import Callable
-
 _INSERTION = 12
 _NINTHER = 50
 _MOST_SWAPS = 12
 _MOST_STEPS = 5
 _MASK = 2**64 - 1
-
-Less = Callable[[int, int], bool]
 
 
 def sort_slice(keys: list[int], items: list[int]) -> None:

@@ -6,7 +6,7 @@ from moxwell.api.core.nodes import Node
 from moxwell.api.karpenter.nodeclaims import NodeClaim
 from moxwell.api.karpenter.nodepools import NodePool
 from moxwell.controllers.karpenter.claim.setup import ClaimControllers
-from moxwell.controllers.karpenter.decisions import DecisionRunner, InlineDecisions
+from moxwell.controllers.karpenter.decisions import DecisionRunner, ThreadDecisions
 from moxwell.controllers.karpenter.disruption.command_record import record_of
 from moxwell.controllers.karpenter.disruption.controller import DisruptionSettings
 from moxwell.controllers.karpenter.disruption.setup import add_disruption
@@ -336,7 +336,7 @@ class NodeIsReplaced:
 
     def program(self, world: ClaimWorld, wires: EffectCounter) -> Manager:
         unthreaded = DisruptionSettings(optimise=False)
-        return claim_program(world, wires, extend=disrupting(unthreaded, InlineDecisions()))
+        return claim_program(world, wires, extend=disrupting(unthreaded, ThreadDecisions(10_000)))
 
     async def act(self, world: ClaimWorld) -> None:
         await add_pool(world)

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import grpc
@@ -72,12 +71,7 @@ class EtcdClient:
     async def __aenter__(self) -> "EtcdClient":
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self._channel.close(None)
 
     async def _call(self, service: str, method: str, request: Message) -> Any:

@@ -2,9 +2,9 @@
 Runs the embedded control planes of tenants as processes, one for each, and supervises them.
 
 ``ensure`` never waits for a process: it returns the present state, and ``changed`` is called when
-that changes. A tenant is one folder, as for :mod:`moxwell.embedded.controlplanes.inprocess`. A
-process that ends is started again with backoff; the other tenants do not notice. The processes end
-with this one.
+that changes. A tenant is one folder: its database, its certificates, its port; at zero replicas
+only the folder exists. A process that ends is started again with backoff, and the control planes of
+other tenants keep running. The processes end with this one.
 """
 
 import asyncio
@@ -26,8 +26,7 @@ from moxwell.embedded.clusterapi.tenantcontrolplane.plan import (
     HostedControlPlaneSpec,
 )
 from moxwell.embedded.controlplanes.addresses import loopback
-from moxwell.embedded.controlplanes.hosted_folder import HostedFolder
-from moxwell.embedded.controlplanes.inprocess import certificate_is_due
+from moxwell.embedded.controlplanes.hosted_folder import HostedFolder, certificate_is_due
 from moxwell.embedded.controlplanes.processes.child import ChildConfig
 from moxwell.embedded.controlplanes.processes.limits import ProcessLimits
 from moxwell.embedded.controlplanes.supervision.probes import HttpProbe

@@ -1,5 +1,5 @@
 """
-Runs the control planes of tenants in this process: for tests on virtual time.
+Runs the control planes of tenants in the process of the test, on virtual time.
 
 An instance runs them as processes (:mod:`moxwell.embedded.controlplanes.processes`), with the same
 folders. A tenant is one folder: its database, its certificates, its port. At zero replicas only the
@@ -11,7 +11,6 @@ import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 
 import structlog
@@ -23,13 +22,12 @@ from moxwell.embedded.clusterapi.tenantcontrolplane.plan import (
     HostedControlPlaneSpec,
 )
 from moxwell.embedded.controlplanes.addresses import loopback
-from moxwell.embedded.controlplanes.hosted_folder import HostedFolder
+from moxwell.embedded.controlplanes.hosted_folder import HostedFolder, certificate_is_due
 from moxwell.embedded.controlplanes.tenant_api import Extend, TenantApi, no_extension
 from moxwell.runtime.caches import Caches
 from moxwell.runtime.key import Key
 
 log = structlog.get_logger(__name__)
-RENEW_BEFORE = timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +125,6 @@ class InProcessControlPlanes:
         await task_group.cancel(found.task)
         await found.api.stop()
         log.info("control plane stopped", tenant=str(key))
-
-
-def certificate_is_due(plane: HostedControlPlane, clock: Clock) -> bool:
-    """Whether the serving certificate is renewed, by a restart."""
-    return plane.expires is not None and plane.expires - clock.now() < RENEW_BEFORE
 
 
 def same_server(one: HostedControlPlaneSpec, two: HostedControlPlaneSpec) -> bool:
