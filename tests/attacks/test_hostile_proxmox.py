@@ -145,7 +145,7 @@ def test_an_error_of_ours_in_one_region_is_reported_and_the_region_restarts(
             clock = LoopClock()
             regions = Regions([region("bad", one.url), region("good", two.url)], clock)
             inventory = regions["bad"].inventory
-            monkeypatch.setattr(inventory, "_publish", _broken)
+            monkeypatch.setattr(regions["bad"].reader.cluster, "resources", _broken)
             running = asyncio.create_task(regions.run())
             await clock.sleep(63)
             assert not running.done()
@@ -161,7 +161,7 @@ def test_an_error_of_ours_in_one_region_is_reported_and_the_region_restarts(
     run_virtual(story())
 
 
-def _broken() -> None:
+async def _broken() -> None:
     raise OverflowError("cannot convert float infinity to integer")
 
 

@@ -186,7 +186,7 @@ class TenantWorld:
         page = await self.kube.list(ProxmoxMachine, SPACE, labels={CLUSTER_NAME: name})
         return list(page.items)
 
-    async def _join(self) -> None:
+    async def join_guests(self) -> None:
         """Register the nodes of guests that have finished their bootstrap."""
         while True:
             await asyncio.sleep(2)
@@ -293,7 +293,7 @@ async def tenancy() -> AsyncIterator[TenantWorld]:
     await two_regions.kube.create(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}, NAMESPACES
     )
-    two_regions.tasks.append(asyncio.create_task(world._join()))
+    two_regions.tasks.append(asyncio.create_task(world.join_guests()))
     while not all(r.inventory.health.reachable for r in running_program.regions.values()):
         await asyncio.sleep(1)
     try:
