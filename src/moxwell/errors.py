@@ -1,5 +1,5 @@
 """
-The base classes of all errors: the class tells the caller what to do next.
+The base classes of all errors: the class says what the caller does next.
 
 ::
 
@@ -15,8 +15,8 @@ The base classes of all errors: the class tells the caller what to do next.
     │   └── Unsupported        this server cannot do that
     └── Bug                    a broken invariant of ours         exit 70
 
-The class says what to do, ``reason`` reaches conditions and events, the text tells a person
-what is wrong and what to do about it. Packages add subclasses next to the code that raises them;
+The class says what to do, ``reason`` is used in conditions and events, the text says what is
+wrong and what to do about it. Packages add subclasses next to the code that raises them;
 they never add a fourth branch. No text of an error ever holds a secret.
 """
 
@@ -88,7 +88,7 @@ class Unsupported(Terminal):
 
 
 class Bug(MoxwellError):
-    """A broken invariant in our code: the pass fails, the worker goes on."""
+    """A broken invariant in our code: the pass fails, the worker continues."""
 
     reason = "InternalError"
     exit_code = 70

@@ -41,7 +41,7 @@ class SpotMachineEnds:
     async def act(self, world: ClaimWorld) -> None:
         uid = (await world.claim("a")).uid
         guest = SpotGuest(uid, HOST, 2, 4 * GIB, 0.01)
-        world.provider.interrupted = (SpotInterruption(guest, "machine x needs its room"),)
+        world.provider.interrupted = (SpotInterruption(guest, "machine x needs its capacity"),)
 
     async def check(self, world: ClaimWorld) -> None:
         (left,) = await claims(world)

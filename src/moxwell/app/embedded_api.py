@@ -58,7 +58,7 @@ def make_hooks(may_claim: MayClaim, rules: AdmissionRules | None = None) -> Hook
     """
     Conversions of every kind with several versions, and our admission rules.
 
-    ``may_claim`` tells whether a user may write the claim of a ProxmoxMachine.
+    ``may_claim`` returns whether a user may write the claim of a ProxmoxMachine.
     """
     checked = rules or AdmissionRules()
     plurals = {(k.resource.group, k.resource.kind): k.resource for k in registry.KINDS}

@@ -1,5 +1,5 @@
 """
-Run the autoscaler for tenant clusters in this process, with a client of each tenant's API.
+Runs the autoscaler for tenant clusters in this process, with a client of each tenant's API.
 
 Node pools, node claims and node classes are objects of the tenant; machines are objects of the
 management cluster. A tenant gets the CRDs, but no Proxmox credentials.

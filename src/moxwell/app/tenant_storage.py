@@ -1,5 +1,5 @@
 """
-Run the CSI controller for tenant clusters in this process, with a client of each tenant's API.
+Runs the CSI controller for tenant clusters in this process, with a client of each tenant's API.
 
 A tenant gets a CSIDriver, StorageClasses and the controllers that turn claims into Proxmox disks,
 but no Proxmox credentials. The attachment index and the guest queues are shared by all tenants,

@@ -1,5 +1,5 @@
 """
-``moxwell plan``: print what applying a file changes; also ``--plan`` of other commands.
+``moxwell plan``: prints what applying a file changes; also ``--plan`` of other commands.
 
 The daemon computes the plan. With ``--kubeconfig`` and ``--config`` the command computes it itself
 from that Kubernetes API and from Proxmox. Nothing is changed.

@@ -1,5 +1,5 @@
 """
-``moxwell volume``: list, migrate and delete volumes of the CSI driver.
+``moxwell volume``: lists, migrates and deletes volumes of the CSI driver.
 
 With a running instance of Moxwell its regions and the kubeconfigs of its tenant clusters are used.
 Otherwise ``--config`` names the regions and ``--kubeconfig`` the cluster.

@@ -2,7 +2,7 @@
 Calls the CSI Controller service in this process, without a socket.
 
 The embedded replacements of the CSI sidecars use it for tenant clusters. Errors are raised as they
-are; ``is_exhausted`` tells which of them mean RESOURCE_EXHAUSTED.
+are; ``is_exhausted`` returns which of them mean RESOURCE_EXHAUSTED.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The section ``management_cluster`` of the configuration file: what bootstrap shall make. Pure."""
+"""The section ``management_cluster`` of the configuration file: what bootstrap creates. Pure."""
 
 import ipaddress
 import re

@@ -1,5 +1,5 @@
 """
-First contact with a Proxmox cluster: certificate, role, user, token, pool and configuration.
+Connects Moxwell with a Proxmox cluster: certificate, role, user, token, pool, configuration.
 
 ``moxwell init`` uses it once with the login of an administrator, which is not stored.
 """

@@ -1,7 +1,7 @@
 """
-Plan manifests: what applying or deleting them changes, down to hosts and addresses. No writes.
+Plans manifests: what applying or deleting them changes, down to hosts and addresses. No writes.
 
-Dry runs of the API tell how the documents themselves change. For a ``Kubernetes`` or a ``Tenant``
+Dry runs of the API show how the documents themselves change. For a ``Kubernetes`` or a ``Tenant``
 the plan of the tenancy controller is computed from the changed document, so a plan and the
 controller cannot differ.
 """

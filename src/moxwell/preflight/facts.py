@@ -1,4 +1,4 @@
-"""Reads what the checks of a region look at; changes nothing."""
+"""Reads the facts that the checks of a region need; changes nothing."""
 
 import asyncio
 import re

@@ -21,7 +21,7 @@ NAME = "control plane"
 
 
 class TcpState(IntEnum):
-    """The states of Linux that tell something about a server; others are left out."""
+    """The TCP states of Linux that show whether a server answers; others are left out."""
 
     ESTABLISHED = 1
     SYN_SENT = 2

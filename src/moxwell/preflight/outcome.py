@@ -1,4 +1,4 @@
-"""Outcomes of checks and what a region is wanted for."""
+"""Outcomes of checks, and the purposes for which a region is checked."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

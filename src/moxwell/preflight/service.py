@@ -1,4 +1,4 @@
-"""The checks of regions, with facts that are read at most once in a while."""
+"""The checks of regions, with facts that are cached for some time."""
 
 from collections.abc import Mapping
 from dataclasses import replace

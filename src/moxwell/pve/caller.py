@@ -1,5 +1,5 @@
 """
-Typed requests to one region: encode nothing, decode the JSON answer into the type asked for.
+Sends typed requests to one region and decodes the JSON answer into the given type.
 
 ``ReadCaller`` sends GET requests. ``WriteCaller`` adds the other methods and passes each of them
 through :class:`moxwell.pve.effects.Effects`, which checks, audits and counts it. Proxmox writes the

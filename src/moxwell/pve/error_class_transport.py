@@ -1,5 +1,5 @@
 """
-Transport to a URL that a user chose: of an error, only its class comes back.
+Transport to a URL that a user chose; it reports the class of an error and not its text.
 
 The body of an error would let the user read answers of any server that this process reaches.
 """

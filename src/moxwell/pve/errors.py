@@ -1,7 +1,7 @@
 """
 Errors of Proxmox: one table maps HTTP status and message, or a task's exit status, to a class.
 
-The base of a class tells what to do about it (see :mod:`moxwell.errors`). The first pattern that
+The base of a class says what to do about it (see :mod:`moxwell.errors`). The first pattern that
 matches wins. Nearly every error has status 500, so the message is the only evidence; many failures
 come later, as the exit status of a task that was accepted with 200.
 """
@@ -206,7 +206,7 @@ class InvalidParameter(PveError, Invalid):
 
 
 class StartFailed(PveError, Retryable):
-    """QEMU did not start; the task log tells why."""
+    """QEMU did not start; the task log contains the reason."""
 
     reason = "StartFailed"
 

@@ -1,5 +1,5 @@
 """
-Reservations in memory: VMIDs and capacity that a controller has assigned but nobody can see yet.
+VMIDs and capacity that a controller has assigned and the inventory does not show yet. In memory.
 
 Between the decision for a VMID and host and the watch event of the written claim, concurrent passes
 must not choose the same. Nothing is persisted: a written claim is in the Kubernetes API, and one

@@ -6,7 +6,7 @@ it becomes ready again when the worker is done. So no change is lost and no key 
 at a time. Every key belongs to a shard (a region). Each shard has ``per_shard`` workers and shards
 take turns, so a region whose passes hang blocks only its own workers. There is no global limit.
 
-Within a shard the higher priority goes first, but every eighth time the oldest key goes, so that
+Within a shard the highest priority is served first, but every eighth time the oldest key, so that
 low priorities are delayed and never starve. ``add_after`` keeps the earliest time and is cancelled
 when the key is handed out.
 

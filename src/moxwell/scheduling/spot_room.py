@@ -1,10 +1,10 @@
 """
-Which spot guests give their room back when guests that are not spot need it. Pure.
+Chooses the spot guests that are deleted to free capacity for other guests. Pure.
 
-A need says how much room something wants and on which hosts it may have it. It is met on the host
-where the fewest spot guests must end, of equally few the cheapest. If all spot guests of no host
-are enough, none ends. Guests that are already leaving count as room that is free soon. Only CPUs
-and memory are given back: the disk of a guest is not counted as room for another one.
+A need is an amount of CPUs and memory and the hosts on which it may be. It is met on the host where
+the fewest spot guests must be deleted; among equal hosts the cheapest guests are. If no host has
+enough spot guests, none is deleted. The capacity of guests that are being deleted counts as free
+soon. The disk of a guest is not counted as free for another one.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -47,7 +47,7 @@ class FreeRoom(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RoomNeed:
-    """What wants room, how much, and what the hosts that it may use have free."""
+    """What needs capacity, how much, and what is free on the hosts that it may use."""
 
     name: str
     cpus: int
@@ -57,7 +57,7 @@ class RoomNeed:
 
 @dataclass(frozen=True, slots=True)
 class SpotInterruption:
-    """A spot guest that ends, and what needs its room."""
+    """A spot guest that is deleted, and what needs its capacity."""
 
     guest: SpotGuest
     why: str
@@ -84,12 +84,12 @@ def interruptions(
         host, ended = best
         ledger.end(ended)
         ledger.use(host, need)
-        found += [SpotInterruption(g, f"{need.name} needs its room") for g in ended]
+        found += [SpotInterruption(g, f"{need.name} needs its capacity") for g in ended]
     return tuple(found)
 
 
 class _Ledger:
-    """The spot guests that stay, and the room that needs have got or given up so far."""
+    """The spot guests that stay, and the capacity that needs have gained or used so far."""
 
     def __init__(self, guests: Iterable[SpotGuest]) -> None:
         self._here: dict[HostKey, list[SpotGuest]] = {}
@@ -144,7 +144,7 @@ def _cheapest(
 
 
 def _enough(guests: Sequence[SpotGuest], missing: FreeRoom) -> tuple[SpotGuest, ...] | None:
-    """The fewest, then cheapest, guests with the missing room; None if all of them have less."""
+    """The fewest, then cheapest, guests with the missing capacity; None if all have less."""
     if missing.cpus <= 0 and missing.memory_bytes <= 0:
         return ()
     if not _covers(guests, missing):

@@ -1,4 +1,4 @@
-"""The request of ``moxwell doctor`` that proves from guests whether control planes are reached."""
+"""The request of ``moxwell doctor`` that checks from guests that control planes can be reached."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping

@@ -1,4 +1,4 @@
-"""When a node of a node pool is removed, in sentences. Pure."""
+"""Describes when a node of a node pool is removed. Pure."""
 
 from collections.abc import Iterator
 

@@ -113,7 +113,7 @@ def test_every_guest_leaves_a_host_that_is_emptied_and_no_need_is_met_there() ->
     assert [(i.guest.claim, i.why) for i in found] == [
         ("1", "maintenance"),
         ("2", "maintenance"),
-        ("3", "x needs its room"),
+        ("3", "x needs its capacity"),
     ]
 
 

@@ -1,5 +1,5 @@
 """
-Find the guest of a node in the inventories of the regions. Reads only.
+Finds the guest of a node in the inventories of the regions. Reads only.
 
 The result is found, gone, not a guest of ours, or unknown with a reason. ``GuestGone`` needs proof
 about a VMID: the region answers, and reports that the VMID is free or belongs to a guest of another

@@ -1,4 +1,4 @@
-"""The names of the cloud controllers, and their intervals: what a command line chooses."""
+"""The names and intervals of the cloud controllers, which a command line chooses."""
 
 from dataclasses import dataclass
 

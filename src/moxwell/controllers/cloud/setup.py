@@ -1,4 +1,4 @@
-"""Assemble the cloud controllers for one cluster."""
+"""Assembles the cloud controllers for one cluster."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

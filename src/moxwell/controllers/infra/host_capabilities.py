@@ -113,7 +113,7 @@ class HostCapabilityCache:
         wanted: frozenset[str],
         read: Callable[[Region], Awaitable[Names]],
     ) -> Names:
-        """Cache for long if every wanted group exists; re-read soon if one is missing."""
+        """Cache longer if every wanted group exists; read again soon if one is missing."""
         if not wanted:
             return None
         known = self._known.setdefault(region.key, _RegionCapabilities())

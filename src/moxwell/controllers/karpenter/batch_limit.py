@@ -1,5 +1,5 @@
 """
-Which of very many pending pods a pass decides about.
+Limits how many pending pods one pass decides about.
 
 Pods that were decided about least recently come first, so that pods that never fit do not keep the
 others waiting. A pass that took too long halves the number of the next one.

@@ -12,5 +12,5 @@ UNREGISTERED = Taint(key="karpenter.sh/unregistered", effect="NoExecute")
 COMMAND = "moxwell.dev/disruption-command"  # on node claims that a command deletes
 PLANNED_HOST = "moxwell.dev/planned-host"  # on node claims: the host that packing chose
 PLANNED_SIZE = "moxwell.dev/planned-size"  # what its machine will use there
-INTERRUPTED = "moxwell.dev/spot-interrupted"  # on node claims: what needs the room of the guest
+INTERRUPTED = "moxwell.dev/spot-interrupted"  # on node claims: what needs the capacity of the guest
 REPLACES = "moxwell.dev/replacement-of"  # on node claims that a command creates: its id

@@ -1,5 +1,5 @@
 """
-The border between the autoscaler and what makes its machines: Karpenter's cloud provider interface.
+The interface between the autoscaler and what creates its machines: Karpenter's CloudProvider.
 
 Reading and writing are two protocols, so that ``see`` cannot write. Every write is idempotent: the
 UID of the node claim identifies the instance, and a repeated call continues what an earlier one
@@ -80,7 +80,7 @@ class InstanceReader(Protocol):
         """Why the machine differs from its node class, as a reason; empty if it does not."""
 
     async def spot_guests(self) -> tuple[SpotGuest, ...]:
-        """The spot guests that could give their room back."""
+        """The spot guests that may be deleted to free capacity."""
 
     async def interruptions(self, pods: Iterable[RoomNeed]) -> tuple[SpotInterruption, ...]:
         """The machines that must end now, since pods or others need their room."""

@@ -1,4 +1,4 @@
-"""Add the autoscaler to the runtime of the cluster that it scales."""
+"""Adds the autoscaler to the runtime of the cluster that it scales."""
 
 from dataclasses import dataclass, field
 

@@ -1,5 +1,5 @@
 """
-Predict what a server-side apply changes, from an object and its managed fields. Pure.
+Predicts what a server-side apply changes, from an object and its managed fields. Pure.
 
 The rules are those of the API server: fields of the applied configuration are set, fields that this
 manager applied before and no longer names are removed unless another manager owns them. Whether a

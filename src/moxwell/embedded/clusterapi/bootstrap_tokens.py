@@ -77,7 +77,7 @@ async def find_token(tenants: TenantClients, machine: Machine, data: Json) -> Js
 
 @dataclass(frozen=True, slots=True)
 class RenewToken:
-    """Extend the life of a bootstrap token in the tenant cluster."""
+    """Extend the validity of a bootstrap token in the tenant cluster."""
 
     tenant: Key
     name: str

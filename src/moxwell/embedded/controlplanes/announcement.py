@@ -1,5 +1,5 @@
 """
-Announces a new address of an interface, so that neighbours forget the machine that had it before.
+Announces a new address of an interface, so that other machines update their ARP and NDP caches.
 
 For IPv4 gratuitous ARP (RFC 5227: a request and a reply with the address as sender and target), for
 IPv6 an unsolicited neighbour advertisement with the override flag (RFC 4861, 7.2.6).

@@ -2,7 +2,7 @@
 pvestatd: the guest status that the cluster broadcasts, up to ten seconds old.
 
 There is no periodic task. A change adds the VMID to ``SimRegion.changed``; the next request runs
-the update that would have happened meanwhile. A region without changes costs nothing, and a stopped
+the update that would have happened meanwhile. A region without changes needs no CPU, and a stopped
 guest is listed as running until the update is due, as in PVE.
 """
 

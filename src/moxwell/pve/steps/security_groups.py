@@ -1,5 +1,5 @@
 """
-Steps on the security groups of a region's firewall, which tenants share one each.
+Steps on the security groups of a region's firewall, one per tenant.
 
 A group is owned by its comment; one with another comment raises ``Foreign``. New rules are added
 before old ones are removed, so that traffic which stays allowed is never interrupted.

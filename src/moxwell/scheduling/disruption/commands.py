@@ -1,4 +1,4 @@
-"""What disruption decides: which nodes go, what replaces them, and what that saves. Pure."""
+"""Decisions of disruption: deleted nodes, their replacements, and what that saves. Pure."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum

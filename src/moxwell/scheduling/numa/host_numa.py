@@ -23,7 +23,7 @@ class NodePolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HostNuma:
-    """What decides where on the host a guest goes."""
+    """The inputs of the choice of NUMA nodes for a guest."""
 
     topology: HostTopology
     guests: tuple[GuestCpuUse, ...]

@@ -1,4 +1,4 @@
-"""Reads host topology from a node-settings file, or guesses it from what the Proxmox API tells."""
+"""Reads host topology from a node-settings file, or estimates it from the Proxmox API."""
 
 import re
 from collections.abc import Mapping

@@ -1,5 +1,5 @@
 """
-Packing that is never dearer than Karpenter's and often cheaper (mode ``optimise``). Pure.
+Packing whose price is at most that of Karpenter's, and often lower (mode ``optimise``). Pure.
 
 The pods are packed again by other policies: a pod joins the fullest claim that fits or, in batches
 of moderate size, the claim whose price it raises least, and opens one if that is cheaper. Where

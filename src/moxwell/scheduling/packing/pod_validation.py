@@ -1,5 +1,5 @@
 """
-Pods that are turned away before scheduling, with the reason. Pure.
+Rejects pods before scheduling, with the reason. Pure.
 
 Karpenter refuses node selectors and required node terms that it cannot honor: restricted labels,
 field selectors, malformed names, unknown operators, and pods that must not run on its nodes.

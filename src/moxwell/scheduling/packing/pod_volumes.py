@@ -1,5 +1,5 @@
 """
-What the volumes of a pod demand of its node: topology, attachments, and whether they can be used.
+What the volumes of a pod require of its node: topology, attachments, and whether they can be used.
 
 A pod may run where all its volumes are: each PersistentVolume (or, before it is bound, its storage
 class) allows alternatives of node labels, and the alternatives of several volumes are combined.

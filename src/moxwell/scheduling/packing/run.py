@@ -211,7 +211,7 @@ class SolverRun:
         return bool(claim.options & wanted) and not found.options & wanted
 
     def _increase(self, claim: NewClaim, found: ClaimPlacement) -> float:
-        """How much dearer a claim becomes."""
+        """By how much the price of a claim grows."""
         table = claim.template.table
         before = table.cheapest_price(claim.options, claim.requirements)
         return round(table.cheapest_price(found.options, found.requirements) - before, 9)

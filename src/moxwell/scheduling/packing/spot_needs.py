@@ -1,5 +1,5 @@
 """
-The room of spot guests that pods need which may not run on spot capacity. Pure.
+The capacity that pods need which may not run on spot machines. Pure.
 
 Pods that got no node are packed once more, as if the spot guests were gone. A node claim of this
 packing that can be no spot machine stands for a need: its cheapest type, on each host that could

@@ -1,4 +1,4 @@
-"""``cloud.lifecycle``: follows the guests of nodes that are not Ready."""
+"""``cloud.lifecycle``: deletes or taints nodes that are not Ready, by the state of their guest."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Look up the guest of a node that is not Ready."""
+"""Looks up the guest of a node that is not Ready."""
 
 from moxwell.api.core.nodes import Node
 from moxwell.controllers.cloud.guest_lookup import GuestFound, GuestLookup

@@ -1,5 +1,5 @@
 """
-Read the guest of a node: inventory, configuration, guest agent, HA groups, attached volumes.
+Reads the guest of a node: inventory, configuration, guest agent, HA groups, attached volumes.
 
 An initialized node costs no request to Proxmox, unless its addresses come from the guest agent.
 """

@@ -1,4 +1,4 @@
-"""Read what the addresses of a Service depend on: other Services, the pool or IPAM, the nodes."""
+"""Reads what the addresses of a Service depend on: other Services, the pool or IPAM, the nodes."""
 
 from collections.abc import Sequence
 from typing import Any

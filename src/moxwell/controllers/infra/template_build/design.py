@@ -180,7 +180,7 @@ class TemplateDesign:
         return f"{stem}-{digest}-{self.mark.key}{bound}.{self.image.format}"
 
     def text(self, vmid: int, *, sealed: bool = False) -> str:
-        """The description without the mark; the VMID tells a copy from a clone made by hand."""
+        """The description without the mark; the VMID separates copies from clones made by hand."""
         line = f"moxwell-template={self.revision}/{vmid}"
         line += "\n\nmoxwell-sealed=1" if sealed else ""
         return f"{self.description}\n\n{line}" if self.description else line

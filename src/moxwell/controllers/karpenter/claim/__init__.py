@@ -1,5 +1,5 @@
 """
-``karpenter.claim``: the life of a node claim, from the launch of its machine to its end.
+``karpenter.claim``: the lifecycle of a node claim, from the launch of its machine to its deletion.
 
 The provider makes the machine, the kubelet registers the node, and this controller connects the
 two. What it remembers is in the node claim and the node: the provider ID and the node name in the

@@ -1,4 +1,4 @@
-"""``karpenter.claim``: launch, registration, initialization, expiration and end of node claims."""
+"""``karpenter.claim``: launches, registers, initializes, expires and deletes node claims."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Read the machine of a node claim and its nodes."""
+"""Reads the machine of a node claim and its nodes."""
 
 from datetime import datetime
 

@@ -1,4 +1,4 @@
-"""Add the controllers of node claims and nodes to the runtime of the scaled cluster."""
+"""Adds the controllers of node claims and nodes to the runtime of the scaled cluster."""
 
 from dataclasses import dataclass, field
 

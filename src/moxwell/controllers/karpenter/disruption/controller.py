@@ -185,7 +185,7 @@ class DisruptionLoop:
         return CommandState(record, own, nodes, replacements, self._clock.now())
 
     async def _clean(self, disrupted: Collection[str]) -> None:
-        """Give back nodes that an interrupted command left tainted."""
+        """Remove taints that an interrupted command left on nodes."""
         for claim in self._lookup.claims.list():
             if claim.metadata.deletion_timestamp is not None or claim.metadata.name in disrupted:
                 continue

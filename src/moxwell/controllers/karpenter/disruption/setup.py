@@ -1,4 +1,4 @@
-"""Add the disruption loop to the runtime of the scaled cluster."""
+"""Adds the disruption loop to the runtime of the scaled cluster."""
 
 from moxwell.clock import Clock
 from moxwell.controllers.karpenter.claim.setup import ClaimControllers

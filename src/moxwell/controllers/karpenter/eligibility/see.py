@@ -1,5 +1,5 @@
 """
-Read what decides whether a node claim may be disrupted.
+Reads what decides whether a node claim may be disrupted.
 
 The time of the last pod event is kept in the status, because the pods of the event may be gone.
 """

@@ -1,1 +1,1 @@
-"""``karpenter.interruption``: ends spot machines whose room others need."""
+"""``karpenter.interruption``: deletes spot machines whose capacity other machines or pods need."""

@@ -1,5 +1,5 @@
 """
-``karpenter.interruption``: the loop that ends spot machines whose room others need.
+``karpenter.interruption``: the loop that deletes spot machines to free their capacity.
 
 The annotation ``moxwell.dev/spot-interrupted`` is the record: it is written before the node claim
 is deleted, so that a claim that has it ends, also after a restart. The rest is the termination of

@@ -24,7 +24,7 @@ class InterruptionSettings:
 
 def recorded(claim: NodeClaim, why: str, now: datetime, grace_seconds: float) -> Merge:
     """
-    The record of an interruption: what needs the room, and when the last pod must have ended.
+    The record of an interruption: what needs the capacity, and when the last pod must have ended.
 
     The deadline is no later than the claim's own grace period or a deadline that it has already.
     """
@@ -43,4 +43,4 @@ def recorded(claim: NodeClaim, why: str, now: datetime, grace_seconds: float) ->
 
 def interrupted_note(kind: str, why: str) -> Note:
     """The event of the node claim and of its node."""
-    return Note(SPOT_INTERRUPTED, f"The spot machine of the {kind} ends: {why}", "Warning")
+    return Note(SPOT_INTERRUPTED, f"Deleting the spot machine of the {kind}: {why}", "Warning")

@@ -100,7 +100,7 @@ def with_numa(
     """
     The hosts with their NUMA nodes: guests of others, own machines and launches count.
 
-    ``near`` tells the NUMA nodes of the devices that a guest gets on a host.
+    ``near`` returns the NUMA nodes of the devices that a guest gets on a host.
     """
     used: dict[HostKey, list[GuestCpuUse]] = {}
     for key, use in own:

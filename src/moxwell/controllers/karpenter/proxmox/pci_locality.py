@@ -1,5 +1,5 @@
 """
-Which NUMA nodes are near the PCI devices that guests of a node class get.
+Finds the NUMA nodes of the PCI devices that guests of a node class get.
 
 The devices are those of the template, which a clone inherits, and of the operator's settings; a
 resource mapping says which devices it means on each host. Templates are read once in ten minutes.
@@ -87,7 +87,7 @@ def operator_slots(defaults: MachineDefaults) -> dict[str, str]:
 def near_by_zone(
     passed: PassedDevices, zones: Iterable[SelectedZone]
 ) -> Callable[[HostKey, HostTopology], tuple[frozenset[int], ...]]:
-    """Tells the NUMA nodes of the devices that a guest gets on a host of the node class."""
+    """The NUMA nodes of the devices that a guest gets on a host of the node class."""
     known = {zone.key: zone for zone in zones}
 
     def near(key: HostKey, topology: HostTopology) -> tuple[frozenset[int], ...]:

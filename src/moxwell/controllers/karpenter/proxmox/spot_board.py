@@ -1,9 +1,9 @@
 """
-What the scaled clusters of a process know of spot guests and of needs for their room. In memory.
+Spot guests and capacity needs of all scaled clusters of this process. In memory.
 
 Each cluster reports its own; each decides with the guests and needs of all, so that all of them
-decide the same. A guest that is gone counts as leaving for a while, until every need was computed
-again with its room.
+decide the same. A deleted guest counts as being deleted until every need was computed again with
+the capacity that it freed.
 """
 
 from collections.abc import Iterable

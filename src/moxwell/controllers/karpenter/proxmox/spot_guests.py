@@ -1,8 +1,8 @@
 """
-The spot guests of a cluster, and which of them must give their room to others.
+The spot guests of a cluster, and which of them are deleted to free capacity.
 
-Room is needed by pods that may not run as spot, machines without a host, hosts whose running guests
-have more memory than they may, and hosts in maintenance mode, which their spot guests leave.
+Capacity is needed by pods that may not run on spot machines, by machines without a host and by
+hosts whose running guests have too much memory. In maintenance mode a host loses all spot guests.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -14,7 +14,7 @@ PERIOD_SECONDS = 60.0
 
 
 class JoinTokenCollector:
-    """Looks at the join tokens of one cluster from time to time."""
+    """Checks the join tokens of one cluster periodically."""
 
     def __init__(self, kube: Kube, claims: Cache[NodeClaim]) -> None:
         self._kube, self._claims = kube, claims

@@ -1,1 +1,1 @@
-"""``karpenter.repair``: replaces nodes that stay unhealthy, while most nodes of a pool are well."""
+"""``karpenter.repair``: replaces nodes that stay unhealthy, unless many nodes of the pool are."""

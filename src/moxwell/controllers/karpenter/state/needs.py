@@ -1,4 +1,4 @@
-"""The room that pods need, as the last provisioning pass found it. In memory."""
+"""The capacity that pods need, as the last provisioning pass computed it. In memory."""
 
 from collections.abc import Iterable
 

@@ -66,7 +66,7 @@ class ScaledClusterView:
     ``expected`` maps the UIDs of pods that wait for a node claim in flight to its name. ``nodes``
     maps the names of the snapshot to what they stand for. ``deferred`` are the keys of pods that a
     later pass decides about. ``quota`` is what the tenant may still use, in thousandths; ``spot``
-    are guests that give their room back if others need it.
+    are guests that may be deleted to free capacity.
     """
 
     cluster: ClusterSnapshot

@@ -1,5 +1,5 @@
 """
-The objects of Cluster API that one ``Kubernetes`` object stands for. Pure.
+The Cluster API objects of one ``Kubernetes`` object. Pure.
 
 Objects are dicts, in the order in which they are created.
 """

@@ -1,4 +1,4 @@
-"""Read the objects of a tenant cluster from the management API."""
+"""Reads the objects of a tenant cluster from the management API."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -113,7 +113,7 @@ class TenantClusterObserver:
     """
     Reads a tenant cluster.
 
-    ``whole`` is a client that keeps managed fields: they tell whether an apply changes anything.
+    ``whole`` is a client that keeps managed fields: they show whether an apply changes anything.
     Without ``cached`` machines are listed.
     """
 

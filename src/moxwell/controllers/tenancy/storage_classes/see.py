@@ -1,4 +1,4 @@
-"""Read the storages of a node's region, and the StorageClasses of the node's cluster."""
+"""Reads the storages of a node's region, and the StorageClasses of the node's cluster."""
 
 from typing import Any
 

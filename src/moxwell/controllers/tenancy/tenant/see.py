@@ -1,4 +1,4 @@
-"""Read the namespace of a tenant, the objects in it, and its security group in every region."""
+"""Reads the namespace of a tenant, the objects in it, and its security group in every region."""
 
 from dataclasses import replace
 from typing import Any

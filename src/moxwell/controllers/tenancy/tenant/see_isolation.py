@@ -1,4 +1,4 @@
-"""Read the resource pool, the VNet and the API token of a tenant in a region."""
+"""Reads the resource pool, the VNet and the API token of a tenant in a region."""
 
 from dataclasses import replace
 

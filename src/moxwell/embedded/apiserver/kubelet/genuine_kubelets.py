@@ -92,7 +92,7 @@ class GenuineKubelets:
         return {"timestamp": metadata.timestamp(self._clock.now()), "nodes": rows}
 
     async def _usage(self, node: str, limit: asyncio.Semaphore) -> Json | None:
-        """The usage of a node and its pods; None if its kubelet does not tell."""
+        """The usage of a node and its pods; None if its kubelet does not report it."""
         try:
             async with limit, asyncio.timeout(USAGE_SECONDS):
                 data = await self._summary(f"{self._base(node)}/stats/summary")

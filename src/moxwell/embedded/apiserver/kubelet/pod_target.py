@@ -47,7 +47,7 @@ def choose_container(pod: Json, wanted: str) -> str:
 
 
 def choose_target(pod: Json, wanted: str, *, container: bool) -> PodTarget:
-    """Where a request to a pod goes."""
+    """The node and the container of a request to a pod."""
     meta, node = pod["metadata"], str(pod["spec"].get("nodeName") or "")
     chosen = choose_container(pod, wanted) if container else ""
     return PodTarget(node, str(meta["namespace"]), str(meta["name"]), chosen)

@@ -51,7 +51,7 @@ def _insert(db: sqlite3.Connection, rows: Iterable[LogRow]) -> None:
 
 
 def write_error(error: sqlite3.Error, path: Path) -> DiskFull | DiskFailed:
-    """Tell a full disk from a failed one."""
+    """Distinguish a full disk from a failed one."""
     if getattr(error, "sqlite_errorname", "") == "SQLITE_FULL":
         folder = path.parent
         return DiskFull(f"the disk is full; free space on the file system of {folder} and retry")

@@ -1,5 +1,5 @@
 """
-When clusters answered last.
+When the API of each cluster last answered.
 
 The API of a cluster is away for some seconds when this process starts and when its control plane is
 upgraded. For a minute without an answer what is known of its nodes stays as it is; Cluster API does

@@ -25,7 +25,7 @@ class ObservedTokens:
 
 
 class BootstrapSigner(WritingReconciler[Json, ObservedTokens | None, Json]):
-    """Reconciles Secrets; those of bootstrap tokens cause a look at all of them."""
+    """Reconciles Secrets; a change of one bootstrap token signs for all of them."""
 
     kind = SECRETS
 

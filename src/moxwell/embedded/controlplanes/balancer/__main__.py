@@ -1,4 +1,4 @@
-"""``python -m …balancer HOST PORT CA-FILE BACKEND…``: balance one port until terminated."""
+"""``python -m …balancer HOST PORT CA-FILE BACKEND…``: balances one port until terminated."""
 
 import asyncio
 import contextlib

@@ -138,7 +138,7 @@ class SniProxy:
         writer: "StreamWriter",
     ) -> None:
         """
-        Copy in both directions until the API server has ended, or nothing was sent for long.
+        Copy in both directions until the API server has ended or the idle timeout has passed.
 
         An API server ends connections of clients that say nothing; one that stayed would keep
         its place.
