@@ -1,10 +1,9 @@
-"""``moxwell up`` and ``down``: start and stop the daemon of an instance."""
+"""``moxwell up``: starts the daemon of an instance and waits until it is ready."""
 
 import asyncio
 import errno
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -16,17 +15,16 @@ import typer
 
 from moxwell.app import launch_options
 from moxwell.app.launch_options import BINARIES_KEYWORDS, LaunchOptions
-from moxwell.app.state_dir import StateDir, is_alive
+from moxwell.app.state_dir import StateDir
 from moxwell.atomic_file import write_private
 from moxwell.cli import connect, program, waiting
 from moxwell.cli.connect import DEFAULT_NAME, Name
 from moxwell.cli.dataclass_options import command
 from moxwell.cli.output import Progress, count
 from moxwell.clock import SystemClock
-from moxwell.errors import Invalid, MoxwellError, Retryable, Terminal, Unreachable
+from moxwell.errors import MoxwellError, Retryable, Terminal, Unreachable
 
 START_SECONDS = 180
-STOP_SECONDS = 120
 MIN_FREE_BYTES = 1 << 20  # with less the daemon cannot even log
 POLLS_PER_SECOND = 10
 
@@ -288,106 +286,3 @@ def dashboard_link(name: str) -> str:
     except OSError as error:
         raise Unreachable(f"the dashboard does not answer: {error}") from error
     return f"{info.dashboard}{path}"
-
-
-def down(
-    name: Name = DEFAULT_NAME,
-    purge: Annotated[
-        bool, typer.Option("--purge", help="Also delete the state of the instance.")
-    ] = False,
-) -> None:
-    """Stop Moxwell. Its state is kept, so that `moxwell up` continues with it."""
-    state = connect.state(name)
-    info = state.info()
-    pid = info.pid if info is not None else state.holder()  # it starts, or starts again
-    if pid:
-        if purge and info is not None and info.mode != "lab":
-            _refuse_purge(name)
-        os.kill(pid, signal.SIGTERM)
-        asyncio.run(_wait_stopped(state, pid))
-        typer.echo(f"Moxwell {name} has stopped.")
-    else:
-        typer.echo(f"Moxwell {name} is not running.")
-    _terminate_leftovers(state)
-    if purge:
-        state.purge()
-        _forget_demo_context(name)
-        typer.echo("Its state is deleted.")
-
-
-def _forget_demo_context(name: str) -> None:
-    from moxwell.cli import demo, kubeconfig_file
-
-    path = kubeconfig_file.default_path(os.environ)
-    context = kubeconfig_file.context_name(name, demo.NAME, demo.NAMESPACE)
-    try:
-        kubeconfig_file.remove(path, context)
-    except (MoxwellError, OSError) as error:
-        typer.echo(f"{path} still has the context {context}: {error}", err=True)
-
-
-def _terminate_leftovers(state: StateDir) -> None:
-    """Terminate the control plane programs of a daemon that was killed."""
-    if state.control_plane_binaries.exists() and not state.is_locked():
-        from moxwell.embedded.controlplanes.supervision import process
-
-        root = state.control_plane_binaries
-        if count := asyncio.run(process.terminate_all(root, SystemClock())):
-            typer.echo(f"Terminated {count} programs that it had left running.")
-
-
-def _refuse_purge(name: str) -> None:
-    """Refuse while clusters exist: only the state knows which guests in Proxmox belong to them."""
-    from moxwell.api.cozystack import Kubernetes
-
-    async def count() -> int:
-        async with connect.kube(name) as kube:
-            return len((await kube.list(Kubernetes)).items)
-
-    if clusters := asyncio.run(count()):
-        raise Invalid(
-            f"{clusters} clusters still have guests in your Proxmox: delete them first with "
-            "`moxwell cluster delete NAME`, then purge"
-        )
-
-
-async def _wait_stopped(state: StateDir, pid: int) -> None:
-    clock = SystemClock()
-    for _ in range(STOP_SECONDS * POLLS_PER_SECOND):
-        if not state.is_locked() and not is_alive(pid):
-            return
-        await clock.sleep(1 / POLLS_PER_SECOND)
-    raise Unreachable(f"Moxwell did not stop within {STOP_SECONDS} s; its log is {state.log}")
-
-
-def daemon(
-    name: Name = DEFAULT_NAME,
-    supervisor: Annotated[
-        int, typer.Option("--supervisor", hidden=True, help="PID of the parent that restarts this.")
-    ] = 0,
-) -> None:
-    """Run the daemon in the foreground, with the options of the last `moxwell up`."""
-    state = connect.state(name)
-    try:
-        if not supervisor:
-            from moxwell.app import supervise
-
-            raise typer.Exit(asyncio.run(supervise.supervise(name, os.environ)))
-        from moxwell.app import daemon as app
-
-        options = launch_options.stored(state) or LaunchOptions(name=name)
-        asyncio.run(app.run(options, os.environ, supervisor=supervisor))
-    except MoxwellError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(error.exit_code) from error
-    except OSError as error:
-        typer.echo(f"error: {_os_error(error, state)}", err=True)
-        raise typer.Exit(1) from error
-
-
-def _os_error(error: OSError, state: StateDir) -> str:
-    where = f" ({error.filename})" if error.filename else ""
-    do = "see `moxwell doctor`"
-    if error.errno == errno.ENOSPC:
-        do = f"free space on the file system of {state.folder} and start again"
-    return f"the system refused: {error.strerror or error}{where}: {do}"

@@ -27,7 +27,7 @@ from moxwell.pve.regions import Regions
 from moxwell.scheduling import rollout, simulate
 from moxwell.scheduling.inventory_model import MIB, CandidateHost, HostKey, PendingGuest
 from moxwell.scheduling.machine_rollout import deletion_candidate, rollout_policy, template_hash
-from moxwell.scheduling.placement import Placement
+from moxwell.scheduling.placement_model import Placement
 
 NEW_MACHINE = "new-machine"  # name of the machine whose placement is simulated
 

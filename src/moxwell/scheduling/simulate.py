@@ -15,7 +15,8 @@ from moxwell.scheduling.inventory_model import (
     PlacedReplica,
     Template,
 )
-from moxwell.scheduling.placement import Placement, PlacementRequest, choose_host
+from moxwell.scheduling.placement import choose_host
+from moxwell.scheduling.placement_model import Placement, PlacementRequest
 
 ENOUGH = 10_000
 

@@ -13,9 +13,9 @@ from itertools import combinations
 from math import comb, inf
 from typing import NamedTuple
 
+from moxwell.scheduling.host_checks import free_room
 from moxwell.scheduling.inventory_model import CandidateHost, HostKey
 from moxwell.scheduling.numa.guests import GuestCpuUse
-from moxwell.scheduling.placement import free_room
 from moxwell.scheduling.simulate import PlacementInput
 
 _MOST_COMBINATIONS = 10_000  # of so many guests of a host; above, the largest are taken first

@@ -18,7 +18,8 @@ from moxwell.scheduling.inventory_model import (
     PlacedReplica,
     Template,
 )
-from moxwell.scheduling.placement import OvercommitLimits, PlacementRequest, choose_host
+from moxwell.scheduling.placement import choose_host
+from moxwell.scheduling.placement_model import OvercommitLimits, PlacementRequest
 
 
 def key(name: str, region: str = "r1") -> HostKey:

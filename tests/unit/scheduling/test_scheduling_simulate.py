@@ -12,7 +12,7 @@ from moxwell.scheduling.inventory_model import (
     PlacedReplica,
     Template,
 )
-from moxwell.scheduling.placement import Placement, PlacementRequest
+from moxwell.scheduling.placement_model import Placement, PlacementRequest
 from moxwell.scheduling.rollout import RolloutPolicy
 from moxwell.scheduling.simulate import (
     LeavingMachine,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moxwell.scheduling.inventory_model import GIB, CandidateHost, HostKey, Template
-from moxwell.scheduling.placement import OvercommitLimits, PlacementRequest
+from moxwell.scheduling.placement_model import OvercommitLimits, PlacementRequest
 from moxwell.scheduling.simulate import PlacementInput
 from moxwell.scheduling.spot_room import (
     FreeRoom,

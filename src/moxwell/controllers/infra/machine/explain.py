@@ -15,7 +15,7 @@ from moxwell.controllers.infra.zone_defaults import ZoneResolver
 from moxwell.errors import Missing
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
-from moxwell.scheduling.placement import HostVerdict, Placement
+from moxwell.scheduling.placement_model import HostVerdict, Placement
 from moxwell.scheduling.simulate import PlacementInput
 
 

@@ -25,7 +25,7 @@ from moxwell.runtime.move import Wait
 from moxwell.scheduling import last_applied
 from moxwell.scheduling.guest_hardware import BRIDGE
 from moxwell.scheduling.inventory_model import GIB, MIB, HostKey
-from moxwell.scheduling.placement import (
+from moxwell.scheduling.placement_model import (
     HostVerdict,
     OvercommitLimits,
     Placement,

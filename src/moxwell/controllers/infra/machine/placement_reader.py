@@ -39,7 +39,7 @@ from moxwell.scheduling.inventory_model import (
 )
 from moxwell.scheduling.numa.sources import NodeSettings, settings_of
 from moxwell.scheduling.pending_guests import pending_guest
-from moxwell.scheduling.placement import PlacementRequest
+from moxwell.scheduling.placement_model import PlacementRequest
 from moxwell.scheduling.simulate import PlacementInput
 from moxwell.scheduling.templates import TemplateMissing, choose_templates
 from moxwell.scheduling.vmids import cooling
