@@ -1,12 +1,19 @@
 """Recorded consolidation cases of Karpenter: their input, and decisions in the recorded format."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from karpenter_input import case_input, options_of, requests_json, requirements_json
 from moxwell.api.karpenter.nodepools import DisruptionBudget
+from moxwell.scheduling.disruption.budgets import DisruptionReason, disruption_allowances
+from moxwell.scheduling.disruption.candidates import (
+    DisruptionCandidate,
+    all_candidates,
+    drift_block,
+    eligible,
+)
 from moxwell.scheduling.disruption.cluster_state import (
     DisruptionNode,
     DisruptionPool,
@@ -44,9 +51,10 @@ def disruption_pool(each: Json, types: tuple[InstanceType, ...]) -> DisruptionPo
     )
 
 
-def disruption_node(each: Json, node: ClusterNode) -> DisruptionNode:
+def disruption_node(
+    each: Json, node: ClusterNode, grace: Mapping[str, float | None]
+) -> DisruptionNode:
     created = NOW - (each.get("age") or AGE)
-    event = each.get("lastPodEventAgo")
     return DisruptionNode(
         node,
         created,
@@ -54,8 +62,20 @@ def disruption_node(each: Json, node: ClusterNode) -> DisruptionNode:
         not each.get("notReady"),
         node.managed and node.initialized and each.get("consolidatable", True),
         created if node.initialized else None,
-        None if event is None else NOW - event,
+        _before_now(each.get("lastPodEventAgo")),
+        _before_now(each.get("driftedAgo")) if node.managed else None,
+        termination_grace_period=grace.get(node.pool),
     )
+
+
+def _before_now(seconds: int | None) -> float | None:
+    return None if seconds is None else NOW - seconds
+
+
+def grace_period(pool: Json) -> float | None:
+    """The termination grace period of the nodes of a pool, in seconds."""
+    text = (pool["spec"]["template"].get("spec") or {}).get("terminationGracePeriod")
+    return None if text is None else duration_seconds(text)
 
 
 def disruption_snapshot(
@@ -65,10 +85,15 @@ def disruption_snapshot(
     given = case_input(case, catalogues)
     cluster: ClusterSnapshot = given.snapshot
     types = {p.name: p.instance_types for p in cluster.pools}
+    pools = case.get("nodePools") or ()
+    grace = {p["name"]: grace_period(p) for p in pools}
     return DisruptionSnapshot(
         cluster,
-        tuple(disruption_pool(p, types[p["name"]]) for p in case.get("nodePools") or ()),
-        tuple(map(disruption_node, case.get("nodes") or (), cluster.nodes)),
+        tuple(disruption_pool(p, types[p["name"]]) for p in pools),
+        tuple(
+            disruption_node(n, node, grace)
+            for n, node in zip(case.get("nodes") or (), cluster.nodes, strict=True)
+        ),
         tuple(p for p in given.pods if not p.node_name),
         given.limits,
         NOW,
@@ -80,7 +105,7 @@ def consolidation_answer(
     case: Json, catalogues: Mapping[str, tuple[InstanceType, ...]], mode: str = "exact"
 ) -> Json:
     """
-    The decisions of the three methods.
+    The decisions of the three methods, and that about drift if a node of the case has drifted.
 
     In mode ``optimise`` the best command of multi-node, single-node and n to m consolidation stands
     in the place of the multi-node one.
@@ -88,6 +113,8 @@ def consolidation_answer(
     snapshot = disruption_snapshot(case, catalogues)
     run = ConsolidationPass(snapshot, options_of(case.get("options")))
     answer = {str(o.method): outcome_json(o) for o in run.outcomes()}
+    if any("driftedAgo" in n for n in case.get("nodes") or ()):
+        answer["drift"] = drift_json(snapshot, run)
     if mode == "optimise":
         best = run.optimised()
         commands = [] if best is None else [command_json(best.command)]
@@ -95,11 +122,23 @@ def consolidation_answer(
     return answer
 
 
+def drift_json(snapshot: DisruptionSnapshot, run: ConsolidationPass) -> dict[str, Any]:
+    command = run.drift()
+    found = eligible(all_candidates(snapshot, eventual=True), drift_block)
+    return {
+        "candidates": candidates_json(found),
+        "budget": disruption_allowances(snapshot, DisruptionReason.DRIFTED),
+        "commands": [] if command is None else [command_json(command)],
+    }
+
+
+def candidates_json(candidates: Iterable[DisruptionCandidate]) -> list[Json]:
+    return [{"name": c.name, "price": c.price, "disruptionCost": c.cost} for c in candidates]
+
+
 def outcome_json(outcome: MethodOutcome) -> dict[str, Any]:
     return {
-        "candidates": [
-            {"name": c.name, "price": c.price, "disruptionCost": c.cost} for c in outcome.candidates
-        ],
+        "candidates": candidates_json(outcome.candidates),
         "budget": dict(outcome.allowances),
         "commands": [] if outcome.command is None else [command_json(outcome.command)],
     }

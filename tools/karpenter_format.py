@@ -51,6 +51,7 @@ class NodeForm(_Part, frozen=True, kw_only=True, rename="camel"):
     age: int = 0
     last_pod_event_ago: int | None = None
     consolidatable: bool | None = None
+    drifted_ago: int | None = None
 
 
 class PodGroupForm(_Part, frozen=True, kw_only=True, rename="camel"):
@@ -61,6 +62,9 @@ class PodGroupForm(_Part, frozen=True, kw_only=True, rename="camel"):
     node_names: list[str] | None = None
     created_at: int = 0
     owner: str = ""
+    started_ago: int | None = None
+    unready: bool = False
+    terminating: bool = False
 
 
 class DaemonSetForm(_Part, frozen=True, kw_only=True, rename="camel"):

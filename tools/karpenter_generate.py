@@ -3,7 +3,8 @@ Makes random cases for the recorder of Karpenter's decisions, mixing the feature
 
 ``karpenter_generate.py --seed 1 --cases 200 --catalogues FILE --out FILE`` writes one case file
 without answers. ``--kind consolidation`` makes cases about nodes that may be deleted or replaced.
-``--dense`` gives each case more features at a time. The same seed gives the same cases.
+``--dense`` gives each case more features at a time, ``--rare`` adds features that are rare. The
+same seed gives the same cases.
 """
 
 import argparse
@@ -15,6 +16,7 @@ from typing import Any
 
 from karpenter_cases import read_json
 from karpenter_generate_pods import PodGenerator, Scene
+from karpenter_generate_rare import RareFeatures
 from moxwell.scheduling.resource_lists import less, offered, quantity_text, requested
 from moxwell.scheduling.well_known_labels import (
     CAPACITY_TYPE,
@@ -299,13 +301,17 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=100)
     parser.add_argument("--kind", choices=("provisioning", "consolidation"), default="provisioning")
     parser.add_argument("--dense", action="store_true")
+    parser.add_argument("--rare", action="store_true")
     parser.add_argument("--catalogues", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     random = (DenseRandom if arguments.dense else Random)(arguments.seed)
     generator = CaseGenerator(random, read_json(arguments.catalogues))
     group = f"generated-{arguments.kind}-{arguments.seed}" + "-dense" * arguments.dense
+    group += "-rare" * arguments.rare
     cases = [generator.case(f"{group}-{i}", arguments.kind) for i in range(arguments.cases)]
+    if arguments.rare:
+        cases = list(map(RareFeatures(Random(arguments.seed)).added, cases))
     arguments.out.write_text(json.dumps({"group": group, "note": arguments.kind, "cases": cases}))
 
 

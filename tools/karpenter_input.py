@@ -39,7 +39,7 @@ from moxwell.scheduling.well_known_labels import (
 )
 
 Json = Mapping[str, Any]
-NOW = 0.0  # the clock stands still; ages count back from it
+NOW = 1767268800.0  # 2026-01-01T12:00:00Z
 RESERVATION = "karpenter.test.sh/reservation-id"
 NODE_CLASS = ("karpenter.test.sh/testnodeclass", "default")
 HIDDEN = {REGISTERED, INITIALIZED, NODE_CLASS[0]}
@@ -146,6 +146,7 @@ def pods_of(groups: Sequence[Json]) -> list[tuple[PodDemand, Json]]:
         shape = pod_shape(group["pod"], group.get("namespace") or "default")
         annotations = pairs((group["pod"].get("metadata") or {}).get("annotations"))
         nodes = group.get("nodeNames") or [group.get("nodeName", "")] * len(group["names"])
+        started = group.get("startedAgo")
         for name, node in zip(group["names"], nodes, strict=True):
             pod = PodDemand(
                 name,
@@ -157,6 +158,9 @@ def pods_of(groups: Sequence[Json]) -> list[tuple[PodDemand, Json]]:
                 group.get("owner") or "ReplicaSet",
                 annotations,
                 (group["pod"].get("spec") or {}).get("priority"),
+                None if started is None else NOW - started,
+                bool(group.get("terminating")),
+                not group.get("unready"),
             )
             found.append((pod, group["pod"]))
     return found
