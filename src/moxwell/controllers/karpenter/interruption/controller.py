@@ -6,6 +6,9 @@ is deleted, so that a claim that has it ends, also after a restart. The rest is 
 any node claim: taint, eviction in tiers, PodDisruptionBudgets, until the deadline.
 """
 
+from collections.abc import Coroutine
+from typing import Any
+
 import msgspec
 import structlog
 
@@ -65,17 +68,29 @@ class InterruptionLoop:
                 log.warning("interruption failed", reason=error.reason, error=str(error))
 
     async def run_pass(self) -> None:
-        """Continue what is recorded, then decide about other spot machines."""
+        """
+        Continue what is recorded, then decide about other spot machines.
+
+        A claim that cannot be written keeps no other one.
+        """
         if not self._state.synced:
             return
         claims = {c.uid: c for c in self._lookup.claims.list()}
         for claim in claims.values():
             if INTERRUPTED in claim.metadata.annotations:
-                await self._end(claim)
+                await self._attempt(self._end(claim), claim)
         for found in await self._provider.interruptions(self._state.needs.current()):
             chosen = claims.get(found.guest.claim)
             if chosen is not None and not chosen.deleting:
-                await self._interrupt(chosen, found.why)
+                await self._attempt(self._interrupt(chosen, found.why), chosen)
+
+    async def _attempt(self, work: Coroutine[Any, Any, None], claim: NodeClaim) -> None:
+        try:
+            await work
+        except MoxwellError as error:
+            log.warning(
+                "interruption failed", nodeclaim=claim.name, reason=error.reason, error=str(error)
+            )
 
     async def _interrupt(self, claim: NodeClaim, why: str) -> None:
         record = recorded(claim, why, self._clock.now(), self._settings.grace_seconds)
