@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from moxwell.scheduling.disruption.commands import NodeReplacement
 from moxwell.scheduling.guest_offerings import LABELS, fine_sizes, fitted_sizes, instance_types
 from moxwell.scheduling.guest_sizes import family_sizes
 from moxwell.scheduling.host_room import HostRoom
@@ -16,9 +17,10 @@ from moxwell.scheduling.numa.host_numa import HostNuma, NodePolicy
 from moxwell.scheduling.numa.topology import HostCpu, HostNumaNode, HostTopology
 from moxwell.scheduling.packing.cluster import ClusterSnapshot, ProvisioningPool
 from moxwell.scheduling.packing.explain import explain_pod
+from moxwell.scheduling.packing.host_ledger import planned_slots
 from moxwell.scheduling.packing.optimise import optimised
 from moxwell.scheduling.packing.pods import PodDemand
-from moxwell.scheduling.packing.results import SchedulingResult
+from moxwell.scheduling.packing.results import SchedulingResult, with_slots
 from moxwell.scheduling.packing.solver import Solver
 from moxwell.scheduling.requirements import requirement
 from moxwell.scheduling.resource_lists import less
@@ -73,6 +75,42 @@ def apart(count: int, cpu: str = "3", memory: str = "5Gi") -> list[PodDemand]:
 
 def hosts_of(found: SchedulingResult) -> list[str]:
     return sorted(c.slot.host.name for c in found.claims if c.slot is not None)
+
+
+@pytest.mark.parametrize(
+    ("rooms", "hosts"),
+    [
+        ([room("a", 4, 8), room("b", 4, 8)], ["a", "b"]),
+        ([room("a", 8, 16), room("b", 4, 8)], ["a", "a", "b"]),
+        ([room("a", 8, 16, disk=40), room("b", 4, 8)], ["a", "b"]),
+        ([room("a", 32, 32, numa=4)], ["a", "a", "a"]),
+    ],
+    ids=["full", "uneven", "disk", "numa"],
+)
+def test_claims_of_exact_packing_get_hosts_afterwards(
+    rooms: list[HostRoom], hosts: list[str]
+) -> None:
+    """Packing looks at each offering alone, so that claims may be more than hosts can hold."""
+    only = requirement(INSTANCE_TYPE, "In", ["c1.4VCPU-8GB"])
+    found = solver(rooms, only).solve(apart(3))
+    assert len(found.claims) == 3
+    assert not hosts_of(found)
+    planned = with_slots(found.claims)
+    assert hosts_of(SchedulingResult(planned)) == hosts
+    assert [c.types for c in planned] == [c.types for c in found.claims]
+
+
+def test_a_replacement_takes_a_host_for_one_of_its_own_types() -> None:
+    """Narrower options and requirements than those of the claim decide."""
+    own_solver = solver([room("a", 32, 128), room("b", 32, 128)])
+    (claim,) = own_solver.solve(apart(1)).claims
+    names = [t.name for t in claim.instance_types]
+    own = claim.options[names.index("s1.8VCPU-32GB")]
+    only_b = own_solver.algebra.of([requirement(ZONE, "In", ["b"])])
+    demands = [NodeReplacement(claim, only_b, (own,)).demand(n) for n in range(5)]
+    slots = planned_slots(demands)
+    assert [(s.host.name, s.type) for s in slots if s] == [("b", own)] * 4
+    assert slots[4] is None
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from moxwell.controllers.karpenter.planned_size import plan_annotations
 from moxwell.controllers.karpenter.state.intentions import EXPECTED_PODS, record
 from moxwell.controllers.karpenter.state.pools import label_rules, node_class_label
 from moxwell.scheduling.disruption.commands import NodeReplacement
+from moxwell.scheduling.packing.host_ledger import HostSlot
 from moxwell.scheduling.packing.instance_types import InstanceType
 from moxwell.scheduling.packing.results import PlannedClaim
 from moxwell.scheduling.requirement_sets import RequirementSet
@@ -73,9 +74,13 @@ def planned_claim(pool: NodePool, plan: PlannedClaim, name: str) -> NodeClaim:
 
 
 def replacement_claim(
-    pool: NodePool, plan: NodeReplacement, name: str, annotations: Mapping[str, str]
+    pool: NodePool,
+    plan: NodeReplacement,
+    name: str,
+    annotations: Mapping[str, str],
+    slot: HostSlot | None = None,
 ) -> NodeClaim:
-    """The node claim of a replacement, with the pods that move to it recorded."""
+    """The node claim of a replacement, with the pods that move to it recorded, and its host."""
     kinds = {
         o.capacity_type
         for i in plan.options
@@ -83,6 +88,8 @@ def replacement_claim(
     }
     requirements = _narrowed(plan.requirements, plan.instance_types, sorted(kinds))
     own = {EXPECTED_PODS: record(p.uid for p in plan.claim.pods)} | dict(annotations)
+    if slot is not None:
+        own |= plan_annotations(slot)
     return _claim(pool, name, requirements, plan.claim.requests, own)
 
 

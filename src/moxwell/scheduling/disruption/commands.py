@@ -5,6 +5,7 @@ from enum import StrEnum
 from math import inf
 
 from moxwell.scheduling.disruption.candidates import DisruptionCandidate
+from moxwell.scheduling.packing.host_ledger import ClaimDemand
 from moxwell.scheduling.packing.instance_types import InstanceType
 from moxwell.scheduling.packing.results import PlannedClaim, SchedulingResult
 from moxwell.scheduling.requirement_sets import RequirementSet
@@ -31,6 +32,11 @@ class NodeReplacement:
     @property
     def instance_types(self) -> tuple[InstanceType, ...]:
         return tuple(self.claim.table.types[i] for i in self.options)
+
+    def demand(self, number: int) -> ClaimDemand:
+        """What the claim may become; ``number`` tells it from others."""
+        types = sum(1 << i for i in self.options)
+        return ClaimDemand(number, self.claim.pool, self.claim.table, types, self.requirements)
 
     @property
     def price(self) -> float:

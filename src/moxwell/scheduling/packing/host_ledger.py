@@ -12,8 +12,7 @@ from math import inf
 
 from moxwell.scheduling.host_room import HostedGuest, HostRoom
 from moxwell.scheduling.inventory_model import HostKey
-from moxwell.scheduling.packing.cluster import ProvisioningPool
-from moxwell.scheduling.packing.instance_types import Offering
+from moxwell.scheduling.packing.instance_types import InstanceType, Offering
 from moxwell.scheduling.packing.type_table import TypeTable, bits
 from moxwell.scheduling.requirement_sets import RequirementSet
 
@@ -43,15 +42,32 @@ class ClaimDemand:
     requirements: RequirementSet
 
 
-def visible_rooms(pools: Iterable[ProvisioningPool]) -> dict[HostKey, HostRoom]:
+def visible_rooms(types: Iterable[InstanceType]) -> dict[HostKey, HostRoom]:
     """The hosts of all offerings; empty if an offering does not say its host."""
     found: dict[HostKey, HostRoom] = {}
-    for each in (t for p in pools for t in p.instance_types):
+    for each in types:
         for offering in each.offerings:
             if offering.room is None or each.guest is None:
                 return {}
             found[offering.room.key] = offering.room
     return found
+
+
+def planned_slots(demands: Iterable[ClaimDemand]) -> tuple[HostSlot | None, ...]:
+    """
+    Slots for claims that were packed without a look at the hosts, each beside those before it.
+
+    None for a claim that no host has room for, and for all where the hosts are not visible.
+    """
+    wanted = tuple(demands)
+    tables = {id(d.table): d.table for d in wanted}
+    ledger = HostLedger(visible_rooms(t for table in tables.values() for t in table.types))
+    found = []
+    for demand in wanted:
+        slot = ledger.slot(demand) if ledger.is_visible else None
+        ledger.hold(demand.number, slot)
+        found.append(slot)
+    return tuple(found)
 
 
 class HostLedger:
@@ -62,6 +78,11 @@ class HostLedger:
         self._slots: dict[int, HostSlot] = {}
         self._left: dict[HostKey, HostRoom] = {}
         self._hosted: dict[tuple[HostKey, str, int], HostedGuest | None] = {}
+
+    @property
+    def is_visible(self) -> bool:
+        """Whether the hosts are known."""
+        return bool(self._rooms)
 
     def hold(self, number: int, slot: HostSlot | None) -> None:
         """Give a claim its slot; the one that it had is free again."""

@@ -1,10 +1,10 @@
 """The answer of the solver: new node claims, pods on existing nodes, and pods without a node."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from moxwell.scheduling.packing.failures import PlacementFailure, PodFailure
-from moxwell.scheduling.packing.host_ledger import HostSlot
+from moxwell.scheduling.packing.host_ledger import ClaimDemand, HostSlot, planned_slots
 from moxwell.scheduling.packing.instance_types import InstanceType
 from moxwell.scheduling.packing.pods import PodDemand
 from moxwell.scheduling.packing.type_table import TypeTable
@@ -65,6 +65,18 @@ class PlannedClaim:
             for o in self.table.launchable(i, self.requirements)
         }
         return tuple(sorted(found))
+
+
+def with_slots(claims: Iterable[PlannedClaim]) -> tuple[PlannedClaim, ...]:
+    """Claims that were packed without a look at the hosts, each with a slot if one has room."""
+    given = tuple(claims)
+    if any(c.slot is not None for c in given):
+        return given
+    slots = planned_slots(
+        ClaimDemand(n, c.pool, c.table, sum(1 << i for i in c.options), c.requirements)
+        for n, c in enumerate(given)
+    )
+    return tuple(replace(c, slot=slot) for c, slot in zip(given, slots, strict=True))
 
 
 @dataclass(frozen=True, slots=True)

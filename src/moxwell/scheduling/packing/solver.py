@@ -49,7 +49,7 @@ class Solver:
                 charge(self.limits[node.pool], node)
         types = (t for p in snapshot.pools for t in p.instance_types)
         self.reservations = reservation_capacities(types)
-        self.rooms = visible_rooms(snapshot.pools)
+        self.rooms = visible_rooms(t for p in snapshot.pools for t in p.instance_types)
         self.deleting = frozenset(n.name for n in snapshot.nodes if n.deleting)
         self.topology = TopologyIndex(snapshot, self.algebra)
         soft = (t.effect == PREFER_NO_SCHEDULE for p in snapshot.pools for t in p.taints)

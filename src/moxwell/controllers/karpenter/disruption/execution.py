@@ -38,6 +38,7 @@ from moxwell.runtime.reconciler import Note
 from moxwell.runtime.status import StatusWriter
 from moxwell.runtime.writes import Create, Delete, Merge
 from moxwell.scheduling.disruption.commands import DisruptionCommand, DisruptionDecision
+from moxwell.scheduling.packing.host_ledger import planned_slots
 from moxwell.scheduling.packing.rescheduling import DISRUPTED_TAINT
 from moxwell.scheduling.taints import same_taint
 from moxwell.scheduling.well_known_labels import NODE_POOL
@@ -69,10 +70,11 @@ def new_command(
     id_ = command_id(claims, now)
     marks = {REPLACES: id_}
     made = []
-    for number, each in enumerate(command.replacements):
+    slots = planned_slots(r.demand(n) for n, r in enumerate(command.replacements))
+    for number, (each, slot) in enumerate(zip(command.replacements, slots, strict=True)):
         pool = pools[each.claim.pool]
         name = claim_name(pool.metadata.name, [id_], [str(number)])
-        made.append(replacement_claim(pool, each, name, marks))
+        made.append(replacement_claim(pool, each, name, marks, slot))
     if command.static is not None:
         pool = pools[command.static.pool]
         made.append(static_claim(pool, claim_name(pool.metadata.name, [id_]), marks))

@@ -22,7 +22,7 @@ from moxwell.scheduling.packing.explain import PodExplanation, explain_pod, near
 from moxwell.scheduling.packing.failures import NoInstanceType, PodFailure
 from moxwell.scheduling.packing.optimise import optimised
 from moxwell.scheduling.packing.pods import PodDemand
-from moxwell.scheduling.packing.results import PlannedClaim, SchedulingResult
+from moxwell.scheduling.packing.results import PlannedClaim, SchedulingResult, with_slots
 from moxwell.scheduling.packing.solver import Solver
 from moxwell.scheduling.packing.spot_needs import claim_need, claims_in_spot_room
 from moxwell.scheduling.spot_room import RoomNeed
@@ -93,7 +93,7 @@ def plan_provisioning(
         )
     result = solve(view, mode, options or SolverOptions())
     kept, dropped = kept_claims(result.claims, view)
-    made = tuple((_node_claim(view, c), real(c.pods)) for c in kept)
+    made = tuple((_node_claim(view, c), real(c.pods)) for c in with_slots(kept))
     notes = [*ignored, *_nominations(result), *_failures(view, result)]
     for each in dropped:
         notes += [_failed(p, each.why) for p in real(each.claim.pods)]

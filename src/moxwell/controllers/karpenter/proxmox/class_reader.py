@@ -5,7 +5,7 @@ It writes nothing. Only security groups, kernels and NUMA nodes of hosts, and PC
 templates are asked for, and these answers are cached.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from moxwell.api.infra.cluster import ProxmoxCluster
@@ -84,6 +84,11 @@ class NodeClassReader:
         self._cluster, self._sources, self._settings = cluster, sources, settings
         self._trusted = trusted
 
+    @property
+    def trusted(self) -> bool:
+        """Whether the users of the cluster are operators."""
+        return self._trusted
+
     def region(self, name: str) -> Region | None:
         """A region that the cluster may use; None if it has no such region or it is down."""
         cluster = self._proxmox_cluster()
@@ -139,9 +144,9 @@ class NodeClassReader:
         return tuple(sorted(found, key=lambda t: (t.key, t.vmid)))
 
     async def read(
-        self, node_class: ProxmoxNodeClass, planned: Iterable[PendingGuest] = ()
+        self, node_class: ProxmoxNodeClass, planned: Callable[[], Iterable[PendingGuest]] = tuple
     ) -> ReadNodeClass:
-        """Check a node class and list its hosts with their room beside what is planned."""
+        """Check a node class and list its hosts with their room beside what is ``planned`` now."""
         cluster = self._proxmox_cluster()
         if cluster is None:
             return ReadNodeClass(CheckedNodeClass(problems=(_no_cluster(self._cluster),)))
@@ -164,7 +169,7 @@ class NodeClassReader:
         checked = check(node_class, template, contents, scope, unreachable, tags)
         if problem := policy.problem or _pages_problem(policy, zones):
             checked = CheckedNodeClass(problems=(*checked.problems, problem))
-        states, pending = self._states(cluster, zones, node_class, tuple(planned))
+        states, pending = self._states(cluster, zones, node_class, tuple(planned()))
         states = with_architectures(states, architectures)
         if passed is not None:
             near = near_by_zone(passed, checked.zones)

@@ -1,8 +1,10 @@
 """
 Node claims that were decided and have no Machine yet, as used capacity of their planned hosts.
 
-Decisions count them, launches do not: a launch proves the room itself. The clusters of a process
-report theirs to each other. In memory.
+Decisions and launches count those of their cluster. A launch that finds no room beside them counts
+only those of older claims, so that of two claims for the same room the older one gets it. Clusters
+whose users are operators report theirs to all clusters of the process; an annotation that a tenant
+can write uses up no room of others. In memory.
 """
 
 from collections.abc import Container, Iterable
@@ -31,6 +33,18 @@ def planned_guests(
 
 def _machine(cluster: Key, claim: NodeClaim) -> str:
     return f"{cluster.namespace}/{machine_name(cluster.name, claim.name, claim.uid)}"
+
+
+def others(claims: Iterable[NodeClaim], claim: NodeClaim, *, older: bool) -> list[NodeClaim]:
+    """The claims beside one; with ``older`` only those that were created before it."""
+    return [
+        c for c in claims if c.uid != claim.uid and (not older or _age_key(c) < _age_key(claim))
+    ]
+
+
+def _age_key(claim: NodeClaim) -> tuple[bool, str, str]:
+    created = claim.metadata.creation_timestamp
+    return created is None, created.isoformat() if created else "", claim.name
 
 
 class PlannedCapacity:

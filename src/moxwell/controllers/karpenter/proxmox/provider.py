@@ -8,6 +8,7 @@ chosen host has a warm guest, its ProxmoxMachine is reserved first and handed ov
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from msgspec import structs
@@ -28,7 +29,7 @@ from moxwell.controllers.karpenter.provider import (
     NodeInstance,
 )
 from moxwell.controllers.karpenter.proxmox import machine_objects
-from moxwell.controllers.karpenter.proxmox.catalogue import catalogue, disk_gib
+from moxwell.controllers.karpenter.proxmox.catalogue import catalogue
 from moxwell.controllers.karpenter.proxmox.class_hash import class_hash
 from moxwell.controllers.karpenter.proxmox.class_reader import NodeClassReader, ReadNodeClass
 from moxwell.controllers.karpenter.proxmox.class_sources import ClassSources
@@ -49,8 +50,10 @@ from moxwell.controllers.karpenter.proxmox.launches import (
     pending_guest,
 )
 from moxwell.controllers.karpenter.proxmox.node_bootstrap import NodeBootstrap
+from moxwell.controllers.karpenter.proxmox.placed_record import overhead_of, placed_record
 from moxwell.controllers.karpenter.proxmox.planned_capacity import (
     PlannedCapacity,
+    others,
     planned_guests,
 )
 from moxwell.controllers.karpenter.proxmox.spot_guests import SpotGuestReader
@@ -60,12 +63,8 @@ from moxwell.kube.client import Kube
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
 from moxwell.runtime.writes import Create, Delete
-from moxwell.scheduling.guest_sizes import GuestOverhead
 from moxwell.scheduling.inventory_model import HostKey, PendingGuest
-from moxwell.scheduling.numa import guest_options
-from moxwell.scheduling.numa.placement import NoNumaPlacement
 from moxwell.scheduling.packing.instance_types import InstanceType
-from moxwell.scheduling.resource_lists import ResourceList, quantity_text, requested
 from moxwell.scheduling.spot_room import RoomNeed, SpotGuest, SpotInterruption
 
 Json = dict[str, Any]
@@ -91,6 +90,15 @@ class ProviderParts:
     planned: PlannedCapacity
 
 
+@dataclass(frozen=True, slots=True)
+class _Selection:
+    """The record of a launch, or why there is none; the hosts with warm guests."""
+
+    record: InstanceRecord | NoOffering
+    warm: Mapping[HostKey, ProxmoxMachine]
+    unobserved: frozenset[HostKey]
+
+
 class ProxmoxProvider:
     """Machines for the node claims of one cluster."""
 
@@ -104,16 +112,23 @@ class ProxmoxProvider:
         found = self._class_of(pool.spec.template.spec.node_class_ref)
         if found is None:
             return ()
-        read = await self.parts.reader.read(found, self._planned(found))
+        read = await self.parts.reader.read(found, partial(self._planned_by_all, found))
         return catalogue(read.sizes, read.hosts, read.settings, self.parts.unavailable.current())
 
-    def _planned(self, node_class: ProxmoxNodeClass) -> tuple[PendingGuest, ...]:
-        """Node claims of all clusters that have a planned host and no Machine yet."""
+    def _planned_by_all(self, node_class: ProxmoxNodeClass) -> tuple[PendingGuest, ...]:
+        """The planned node claims of this cluster, and of others that may report theirs."""
+        own = self._planned(node_class, self.parts.claims.list())
+        if self.parts.reader.trusted:
+            return self.parts.planned.report(self._cluster, own)
+        return (*own, *self.parts.planned.report(self._cluster, ()))
+
+    def _planned(
+        self, node_class: ProxmoxNodeClass, claims: Iterable[NodeClaim]
+    ) -> tuple[PendingGuest, ...]:
+        """Those of the node claims that have a planned host and no Machine yet."""
         machines = self.parts.machines.by(BY_CLUSTER, f"{self._cluster}")
         made = {f"{m.namespace}/{m.name}" for m in machines} | self.parts.sources.launched.names()
-        storage = node_class.spec.boot_device.storage
-        found = planned_guests(self._cluster, self.parts.claims.list(), made, storage)
-        return self.parts.planned.report(self._cluster, found)
+        return planned_guests(self._cluster, claims, made, node_class.spec.boot_device.storage)
 
     async def node_class(self, pool: NodePool) -> NodeClassState | None:
         found = self._class_of(pool.spec.template.spec.node_class_ref)
@@ -219,7 +234,35 @@ class ProxmoxProvider:
         found = await kube.find(Machine, name, namespace)
         if found is not None:
             return found if found.metadata.labels.get(CLAIM_UID) == claim.uid else None
-        read = await self.parts.reader.read(node_class)
+        selection = await self._select(claim, node_class, older=False)
+        if selection is not None and isinstance(selection.record, NoOffering):
+            selection = await self._select(claim, node_class, older=True)
+        if selection is None:
+            return None
+        record = selection.record  # nothing is awaited since it was chosen
+        if isinstance(record, NoOffering):
+            self._fail(claim, LaunchFailure.INSUFFICIENT_CAPACITY, record.message)
+            return None
+        if HostKey(record.region, record.host) in selection.unobserved:
+            return None  # the next call finds the warm guest of this host ready, or gone
+        self._count(name, record, node_class)
+        record = await self._reserve(record, selection.warm, claim.uid)
+        version = await self.parts.bootstrap.version(self.parts.sources.defaults().version)
+        bootstrap = _bootstrap(record.warm_guest or name, node_class)
+        body = machine_objects.machine(self._cluster, name, claim, record, bootstrap, version)
+        await Create(body, Machine.resource).perform(kube)
+        self.parts.failed.remove(claim.uid)
+        return await kube.find(Machine, name, namespace)
+
+    async def _select(
+        self, claim: NodeClaim, node_class: ProxmoxNodeClass, *, older: bool
+    ) -> _Selection | None:
+        """What the claim gets beside the plans of other (older) claims; None if nothing may be."""
+
+        def planned() -> tuple[PendingGuest, ...]:
+            return self._planned(node_class, others(self.parts.claims.list(), claim, older=older))
+
+        read = await self.parts.reader.read(node_class, planned)
         state = _state(node_class, read)
         if not state.ready:
             self._fail(claim, LaunchFailure.NODE_CLASS_NOT_READY, state.message)
@@ -227,22 +270,9 @@ class ProxmoxProvider:
         zones = read.checked.zones
         warm = self.parts.warm.ready(node_class, zones, claim.uid)
         unobserved = self.parts.warm.awaited(node_class, zones, claim.uid)
-        hosts = warm.keys() | unobserved
-        choice = self._choose(claim, node_class, read, hosts)  # nothing is awaited since ``read``
-        record = choice if isinstance(choice, NoOffering) else _placed(choice, node_class)
-        if isinstance(record, NoOffering):
-            self._fail(claim, LaunchFailure.INSUFFICIENT_CAPACITY, record.message)
-            return None
-        if HostKey(record.region, record.host) in unobserved:
-            return None  # the next call finds the warm guest of this host ready, or gone
-        self._count(name, record, node_class)
-        record = await self._reserve(record, warm, claim.uid)
-        version = await self.parts.bootstrap.version(self.parts.sources.defaults().version)
-        bootstrap = _bootstrap(record.warm_guest or name, node_class)
-        body = machine_objects.machine(self._cluster, name, claim, record, bootstrap, version)
-        await Create(body, Machine.resource).perform(kube)
-        self.parts.failed.remove(claim.uid)
-        return await kube.find(Machine, name, namespace)
+        choice = self._choose(claim, node_class, read, warm.keys() | unobserved)
+        record = choice if isinstance(choice, NoOffering) else placed_record(choice, node_class)
+        return _Selection(record, warm, unobserved)
 
     async def _reserve(
         self, record: InstanceRecord, warm: Mapping[HostKey, ProxmoxMachine], uid: str
@@ -294,7 +324,7 @@ class ProxmoxProvider:
             return
         if machine.spec.bootstrap.config_ref is not None:
             if await kube.find(KubeadmConfig, name, machine.namespace) is None:
-                patch = kubelet_patch(node_class.spec.kubelet_configuration, _overhead(record))
+                patch = kubelet_patch(node_class.spec.kubelet_configuration, overhead_of(record))
                 config = machine_objects.kubeadm_config(machine, claim, patch)
                 await Create(config, KubeadmConfig.resource).perform(kube)
         elif await kube.find(Secret, name, machine.namespace) is None:
@@ -330,54 +360,3 @@ def _bootstrap(name: str, node_class: ProxmoxNodeClass) -> Json:
     if node_class.spec.metadata_options.type == "cdrom":
         return {"dataSecretName": name}
     return {"configRef": {"apiGroup": BOOTSTRAP, "kind": "KubeadmConfig", "name": name}}
-
-
-def _record(choice: LaunchChoice, node_class: ProxmoxNodeClass) -> InstanceRecord:
-    zone, size = choice.candidate.zone, choice.size
-    return InstanceRecord(
-        instance_type=size.name,
-        node_class=node_class.name,
-        class_hash=class_hash(node_class),
-        region=zone.key.region,
-        host=zone.key.name,
-        template=zone.template.vmid,
-        template_host=zone.template.key.name,
-        failure_domain=zone.failure_domain,
-        labels=dict(choice.labels),
-        capacity=_texts(choice.capacity),
-        allocatable=_texts(choice.allocatable),
-        cpus=size.cpus,
-        memory_mib=size.guest_memory_mib,
-        disk_gib=disk_gib(node_class.spec),
-        overhead={
-            "kube": _texts(size.overhead.kube),
-            "system": _texts(size.overhead.system),
-            "eviction": _texts(size.overhead.eviction),
-        },
-    )
-
-
-def _placed(choice: LaunchChoice, node_class: ProxmoxNodeClass) -> InstanceRecord | NoOffering:
-    """The record, with NUMA nodes and CPUs if the policy of the node class asks for them."""
-    record, numa = _record(choice, node_class), choice.candidate.room.numa
-    if numa is None:
-        return record
-    found = numa.place(record.cpus, record.memory_mib)
-    if isinstance(found, NoNumaPlacement):
-        return NoOffering(f"{choice.candidate.room.key}: {found.message}")
-    return structs.replace(
-        record,
-        sockets=guest_options.sockets(found),
-        numa_nodes=guest_options.numa_nodes(found),
-        cpu_pinning=guest_options.cpu_pinning(found),
-        huge_pages_mib=numa.huge_page_mib,
-    )
-
-
-def _texts(amounts: ResourceList) -> dict[str, str]:
-    return {name: quantity_text(name, amount) for name, amount in amounts.items()}
-
-
-def _overhead(record: InstanceRecord) -> GuestOverhead:
-    kube, system, eviction = map(record.overhead.get, ("kube", "system", "eviction"))
-    return GuestOverhead(requested(kube), requested(system), requested(eviction))
