@@ -58,13 +58,19 @@ async def keep_running(
     For loops beside others in one task group, where an error of one would end all.
     """
     while True:
-        task = asyncio.create_task(begin())
-        try:
-            await asyncio.wait([task])
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
-        error = task.exception()
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
+        error = await find_error(begin())
         await failed(error or Bug("a loop ended without an error"))
+
+
+async def find_error(work: Coroutine[Any, Any, None]) -> BaseException | None:
+    """Run a coroutine to its end; returns its error, of a group of errors the first."""
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.wait([task])
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+    error = task.exception()
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -12,8 +12,10 @@ from typing import Any
 
 import yaml
 
+from moxwell import yaml_documents
 from moxwell.errors import Invalid
 from moxwell.lab.guests.iso_reader import read_iso
+from moxwell.yaml_documents import line_of
 
 LABELS = ("CIDATA", "CONFIG-2")
 
@@ -53,13 +55,12 @@ def _files(image: bytes) -> dict[str, bytes]:
 
 def yaml_error(what: str, error: yaml.YAMLError) -> Invalid:
     """An error with the line number but without the line, which may contain a token or a key."""
-    mark = getattr(error, "problem_mark", None)
-    return Invalid(f"{what} is not YAML" + (f" in line {mark.line + 1}" if mark else ""))
+    return Invalid(f"{what} is not YAML{line_of(error)}")
 
 
 def _mapping(data: bytes, what: str) -> Mapping[str, Any]:
     try:
-        loaded = yaml.safe_load(data) or {}
+        loaded = yaml_documents.load(data) or {}
     except yaml.YAMLError as error:
         raise yaml_error(what, error) from None
     if not isinstance(loaded, dict):

@@ -23,6 +23,7 @@ from moxwell.lab.guests.userdata import (
     ParsedUserData,
     control_plane_taints,
     has_sentinel,
+    kubeadm_config,
     kubelet_args,
     read_documents,
 )
@@ -30,7 +31,7 @@ from moxwell.lab.guests.userdata import (
 PKI = "/etc/kubernetes/pki"
 MANIFESTS = "/etc/kubernetes/manifests/"
 DEFAULT_PORT = 6443
-_INIT = re.compile(r"kubeadm\s+init\b[^\n;&|]*--config[ =](\S+)")
+_INIT = re.compile(r"kubeadm\s+init\b")
 
 
 class GuestControlPlane(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,11 +93,11 @@ class KubeadmInit:
 
 def find_init(user_data: ParsedUserData) -> KubeadmInit | None:
     """Find the ``kubeadm init`` in the user-data; None if there is none."""
-    script = "\n".join([*user_data.commands, *user_data.files.values()])
-    command = _INIT.search("\n".join(user_data.commands)) or _INIT.search(script)
-    if command is None:
+    commands = "\n".join(user_data.commands)
+    script = "\n".join([commands, *user_data.files.values()])
+    path = kubeadm_config(commands, _INIT) or kubeadm_config(script, _INIT)
+    if path is None:
         return None
-    path = command[1].strip("\"'")
     if path not in user_data.files:
         raise Invalid(f"kubeadm init reads {path}, which the user-data does not write")
     documents = read_documents(user_data.files[path], path)

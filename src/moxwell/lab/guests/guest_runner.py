@@ -12,6 +12,7 @@ by a ``ControlPlaneServer``.
 import asyncio
 import ipaddress
 import re
+import traceback
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -44,7 +45,7 @@ from moxwell.lab.guests.shared_connections import GuestHandler, Proxy, SharedCon
 from moxwell.lab.guests.static_pods import MirrorPods, static_pods
 from moxwell.lab.guests.userdata import KubeadmJoin, find_join, read_user_data, result_of_scripts
 from moxwell.pki.certificates import public_key_hash
-from moxwell.task_group import LongLivedTasks
+from moxwell.task_group import LongLivedTasks, find_error
 
 SENTINEL = "/run/cluster-api/bootstrap-success.complete"
 DEFAULT_VERSION = "v1.34.1"
@@ -168,14 +169,14 @@ class GuestRunner:
     # One boot
 
     async def _run_boot(self, boot: _Boot) -> None:
-        try:
-            await self._boot(boot)
-        except MoxwellError as error:
-            boot.system.cloud_init = "error"
-            boot.system.files["/var/log/cloud-init.log"] = str(error)
-            log.info(
-                "guest boot failed", vmid=boot.vm.vmid, region=boot.vm.region, error=str(error)
-            )
+        """One boot; what its user data or its cluster contain ends no other guest."""
+        error = await find_error(self._boot(boot))
+        if error is None:
+            return
+        boot.system.cloud_init = "error"
+        text = _described(error)
+        boot.system.files["/var/log/cloud-init.log"] = text
+        log.info("guest boot failed", vmid=boot.vm.vmid, region=boot.vm.region, error=text)
 
     async def _boot(self, boot: _Boot) -> None:
         persisted = self._persisted.get(boot.vm.uuid)
@@ -318,6 +319,15 @@ class GuestRunner:
             return handler
 
         return dial
+
+
+def _described(error: BaseException) -> str:
+    """An error of ours, or where another one happened: its text may be from the user data."""
+    if isinstance(error, MoxwellError):
+        return str(error)
+    places = traceback.extract_tb(error.__traceback__)
+    where = f" in {places[-1].name}" if places else ""
+    return f"the guest failed: {type(error).__name__}{where}"
 
 
 def _connections(boot: _Boot) -> Iterator[tuple[str, int, bool]]:

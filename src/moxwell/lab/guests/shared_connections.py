@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import structlog
 from cryptography.x509.oid import NameOID
 
 from moxwell.api.requests import Handler, Request, Response
@@ -22,12 +23,14 @@ from moxwell.errors import Unreachable
 from moxwell.kube.client import Kube
 from moxwell.kube.credentials import ApiIdentity, StaticCredentials
 from moxwell.kube.kubeconfig import ApiAccess
-from moxwell.lab.guests.pod_watch import PodWatch
+from moxwell.lab.guests.pod_watch import RETRY_SECONDS, PodWatch
 from moxwell.pki.certificates import load_certificate
+from moxwell.task_group import keep_running
 
 Dial = Callable[[ApiAccess], Handler]
 Proxy = Callable[[ApiAccess], ApiIdentity | None]
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
+log = structlog.get_logger()
 Server = tuple[str, str, bool]  # URL, CA, whether it is not verified
 
 
@@ -79,8 +82,13 @@ class SharedConnections:
             return None
         if found.watch is None:
             found.watch = PodWatch(Kube(found.handler, manager="kubelet"), self._clock)
-            found.task = self._spawn(found.watch.run())
+            found.task = self._spawn(keep_running(found.watch.run, self._watch_failed))
         return found.watch
+
+    async def _watch_failed(self, error: BaseException) -> None:
+        """A pod of one cluster that cannot be read does not end the guests of all."""
+        log.info("pods are not watched", error=type(error).__name__)
+        await self._clock.sleep(RETRY_SECONDS)
 
     def _open_proxied(self, access: ApiAccess) -> _Shared | None:
         server = _server(access)

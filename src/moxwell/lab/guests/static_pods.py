@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from moxwell import yaml_documents
 from moxwell.api.kinds import Resource
 from moxwell.clock import Clock
 from moxwell.errors import Conflict, Missing, Retryable
@@ -55,7 +56,7 @@ def _manifests(files: Mapping[str, str]) -> Iterator[Json]:
         if not path.startswith(MANIFESTS):
             continue
         with contextlib.suppress(yaml.YAMLError):  # a kubelet skips unreadable manifests
-            pod = yaml.safe_load(text)
+            pod = yaml_documents.load(text)
             if isinstance(pod, dict) and pod.get("kind") == "Pod":
                 yield pod
 

@@ -8,24 +8,30 @@ configuration file it names. Raises :class:`~moxwell.errors.Invalid` for unreada
 
 import base64
 import gzip
+import io
 import json
 import re
 import urllib.parse
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
 
+from moxwell import yaml_documents
 from moxwell.errors import Invalid
 from moxwell.lab.guests.config_drive import ConfigDrive, yaml_error
 
 _JINJA = re.compile(r"\{\{\s*([A-Za-z0-9_.\-]+)\s*\}\}")
-_JOIN = re.compile(r"kubeadm\s+join\b[^\n;&|]*--config[ =](\S+)")
+_COMMAND_END = re.compile(r"[\n;&|]")
+_JOIN = re.compile(r"kubeadm\s+join\b")
+_CONFIG = re.compile(r"--config[ =](\S+)")
 _SENTINEL = re.compile(r"/run/cluster-api/bootstrap-success\.complete")
 _ENVSUBST = re.compile(r"envsubst\s*<\s*(\S+)")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
-_RESULT = re.compile(r"^\s*echo (\S+) > (/run/\S+)$", re.MULTILINE)
+_RESULT = re.compile(r"^[ \t]*echo (\S+) > (/run/\S+)$", re.MULTILINE)
+MAX_UNPACKED = 16 << 20  # bytes of all files of a cloud-config that are compressed
 PER_BOOT = "/var/lib/cloud/scripts/per-boot/"
 ENVIRONMENT = "/etc/proxmox-env"
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
@@ -99,26 +105,47 @@ def _render(text: str, config_drive: ConfigDrive) -> str:
 
 def _cloud_config(text: str, config_drive: ConfigDrive) -> ParsedUserData:
     try:
-        config = yaml.safe_load(text) or {}
+        config = yaml_documents.load(text) or {}
     except yaml.YAMLError as error:
         raise yaml_error("user-data", error) from None
     if not isinstance(config, dict):
         raise Invalid("user-data is not a mapping")
-    files = {str(f["path"]): _content(f) for f in config.get("write_files") or () if "path" in f}
+    files = _files(config.get("write_files") or ())
     commands = [*(config.get("bootcmd") or ()), *(config.get("runcmd") or ())]
     hostname = str(config.get("hostname") or config_drive.hostname)
     return ParsedUserData(files, tuple(_command(c) for c in commands), hostname)
 
 
-def _content(file: Mapping[str, Any]) -> str:
+def _files(listed: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """The texts of ``write_files``; their size is limited, as they may be compressed."""
+    files: dict[str, str] = {}
+    left = MAX_UNPACKED
+    for file in listed:
+        if "path" in file:
+            text = files[str(file["path"])] = _content(file, left)
+            left -= len(text)
+    return files
+
+
+def _content(file: Mapping[str, Any], most: int) -> str:
     content = file.get("content") or ""
     raw = content.encode() if isinstance(content, str) else bytes(content)
     encoding = str(file.get("encoding") or "")
     if encoding in {"b64", "base64", "gz+b64", "gz+base64", "gzip+b64", "gzip+base64"}:
         raw = base64.b64decode(raw)
     if encoding.startswith(("gz", "gzip")):
-        raw = gzip.decompress(raw)
+        raw = _unpacked(raw, most)
     return raw.decode(errors="replace")
+
+
+def _unpacked(raw: bytes, most: int) -> bytes:
+    try:
+        found = gzip.GzipFile(fileobj=io.BytesIO(raw)).read(most + 1)
+    except (OSError, EOFError, zlib.error):
+        raise Invalid("a file of the user-data is not gzip") from None
+    if len(found) > most:
+        raise Invalid(f"the files of the user-data have more than {MAX_UNPACKED} bytes unpacked")
+    return found
 
 
 def _command(command: Any) -> str:
@@ -128,7 +155,7 @@ def _command(command: Any) -> str:
 def _talos(text: str, config_drive: ConfigDrive) -> ParsedUserData:
     """A Talos worker: its kubelet joins with CA and token of the machine configuration."""
     try:
-        documents = [d for d in yaml.safe_load_all(text) if isinstance(d, dict)]
+        documents = [d for d in yaml_documents.load_all(text) if isinstance(d, dict)]
         config = next((d for d in documents if "machine" in d), None)
         if config is None or config["machine"]["type"] != "worker":
             raise Invalid("user-data is neither #cloud-config nor Ignition nor a Talos worker")
@@ -205,13 +232,21 @@ def find_join(parsed: ParsedUserData) -> KubeadmJoin | None:
     if parsed.join is not None:
         return parsed.join
     script = "\n".join([*parsed.commands, *parsed.files.values()])
-    join_config = _JOIN.search(script)
-    if join_config is None:
+    path = kubeadm_config(script, _JOIN)
+    if path is None:
         return None
-    path = join_config[1].strip("\"'")
     if path not in parsed.files:
         raise Invalid(f"kubeadm join reads {path}, which the user-data does not write")
     return _run_join(parsed, path, sentinel=has_sentinel(parsed))
+
+
+def kubeadm_config(script: str, kubeadm: re.Pattern[str]) -> str | None:
+    """The configuration file of the first such command that has one; takes linear time."""
+    for command in _COMMAND_END.split(script):
+        start = kubeadm.search(command)
+        if start is not None and (found := _CONFIG.findall(command, start.end())):
+            return str(found[-1]).strip("\"'")
+    return None
 
 
 def has_sentinel(parsed: ParsedUserData) -> bool:
@@ -223,7 +258,7 @@ def has_sentinel(parsed: ParsedUserData) -> bool:
 def read_documents(text: str, path: str) -> dict[str, Any]:
     """Parse a kubeadm configuration file; returns its documents by kind."""
     try:
-        found = [d for d in yaml.safe_load_all(text) if isinstance(d, dict)]
+        found = [d for d in yaml_documents.load_all(text) if isinstance(d, dict)]
     except yaml.YAMLError as error:
         raise yaml_error(path, error) from None
     return {str(d.get("kind")): d for d in found}

@@ -15,7 +15,7 @@ from moxwell.lab.guests.pod_watch import PodWatch
 from moxwell.lab.guests.shared_connections import SharedConnections
 from moxwell.pki import certificates
 from moxwell.pki.certificates import CertificateConfig
-from moxwell.testing.loop import LoopClock
+from moxwell.testing.loop import LoopClock, run_virtual
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SERVER = ApiAccess(server="https://10.0.0.1:6443", ca="CA")
@@ -29,10 +29,11 @@ class FakeConnections:
     access: ApiAccess
     sent: list[Request] = field(default_factory=list)
     closed: bool = False
+    body: bytes = b""
 
     async def handle(self, request: Request) -> Response:
         self.sent.append(request)
-        return Response(status=200)
+        return Response(status=200, body=self.body)
 
     async def close(self) -> None:
         self.closed = True
@@ -160,3 +161,21 @@ async def test_the_shared_watch_delivers_the_pods_of_each_node() -> None:
     watch.subscribe("n2", lambda p, deleted: known.append(p["metadata"]["name"]))
     assert known == ["b"]  # a kubelet that comes later gets what exists
     running.cancel()
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b'{"items": 5}', b'{"items": [{"metadata": {"name": "p", "uid": "u"}}]}']
+)
+def test_pods_that_cannot_be_read_are_read_again(
+    kubelets: dict[str, ApiAccess], body: bytes
+) -> None:
+    async def watch() -> int:
+        lab = Lab(proxied=True)
+        await lab.connections.dial(kubelets["n1"]).open()
+        (shared,) = lab.opened
+        shared.body = body
+        assert lab.connections.pods(kubelets["n1"]) is not None
+        await asyncio.sleep(60)
+        return len(shared.sent)
+
+    assert run_virtual(watch()) > 2
