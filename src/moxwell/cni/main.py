@@ -47,7 +47,8 @@ async def run_cni(options: CniOptions, kube: Kube, clock: Clock) -> None:
         made: PodNetwork | None = None
         while True:
             changed.clear()
-            made = await _make(system, plan_network(options.node, nodes.list()), made)
+            wanted = plan_network(options.node, nodes.list(), options.cluster)
+            made = await _make(system, wanted, made)
             await _wait(changed, clock)
 
 

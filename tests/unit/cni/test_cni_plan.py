@@ -14,6 +14,7 @@ from moxwell.cni.plan import (
 )
 
 Node = dict[str, Any]
+CLUSTER = "10.244.0.0/16,fd00::/48"
 
 
 def node(name: str, cidrs: list[str], *addresses: str, kind: str = "InternalIP") -> Node:
@@ -61,12 +62,12 @@ NODES: dict[str, tuple[list[Node], PodNetwork | None]] = {
 def test_routes_lead_to_the_pods_of_other_nodes(
     nodes: list[Node], network: PodNetwork | None
 ) -> None:
-    assert plan_network("a", nodes) == network
+    assert plan_network("a", nodes, CLUSTER) == network
 
 
 def test_the_old_field_of_a_single_family_is_read() -> None:
     old = {"metadata": {"name": "a"}, "spec": {"podCIDR": "10.244.0.0/24"}}
-    assert plan_network("a", [old]) == PodNetwork(("10.244.0.0/24",), frozenset())
+    assert plan_network("a", [old], CLUSTER) == PodNetwork(("10.244.0.0/24",), frozenset())
 
 
 def test_the_plugins_get_the_pod_addresses_of_the_node() -> None:
