@@ -44,6 +44,8 @@ def test_a_kubelet_is_reached_at_the_address_of_its_node(found: dict[str, Any], 
         (node(("InternalIP", "127.0.0.1")), "not served"),
         (node(("InternalIP", "169.254.169.254")), "not served"),
         (node(("InternalIP", "::1")), "not served"),
+        (node(("InternalIP", "::ffff:127.0.0.1")), "not served"),
+        (node(("InternalIP", "::ffff:a9fe:a9fe")), "not served"),
         (node(("InternalIP", "0.0.0.0")), "not served"),
     ],
 )

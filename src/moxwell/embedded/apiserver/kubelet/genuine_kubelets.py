@@ -4,7 +4,7 @@ Connects the API server of a tenant to the genuine kubelets of its nodes.
 The client certificate proves the API server to the kubelet. Kubelets sign their serving
 certificates themselves; as kube-apiserver without ``--kubelet-certificate-authority`` this client
 does not verify them. The address and the port are those in the status of the Node, which its
-kubelet writes, so addresses of this machine are refused.
+kubelet writes, so addresses of this machine are refused, and redirects, which lead anywhere.
 """
 
 import asyncio
@@ -22,6 +22,8 @@ from aiohttp import (
     ClientTimeout,
     ClientWebSocketResponse,
     TCPConnector,
+    TraceConfig,
+    TraceRequestRedirectParams,
     WSMessage,
     WSMsgType,
     WSServerHandshakeError,
@@ -141,8 +143,17 @@ class GenuineKubelets:
         if self._session is None:
             timeout = ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
             connector = TCPConnector(ssl=self._context)
-            self._session = ClientSession(timeout=timeout, connector=connector, trust_env=False)
+            trace = TraceConfig()
+            trace.on_request_redirect.append(_refuse_redirect)
+            self._session = ClientSession(
+                timeout=timeout, connector=connector, trust_env=False, trace_configs=[trace]
+            )
         return self._session
+
+
+async def _refuse_redirect(_: object, __: object, answer: TraceRequestRedirectParams) -> None:
+    answer.response.close()
+    raise ClientError("the kubelet answers with a redirect")
 
 
 class ForwardedPort:
@@ -181,8 +192,9 @@ def node_url(node: Json) -> str:
     port = ((status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}).get("Port") or PORT
     try:
         parsed = ip_address(address)
+        parsed = getattr(parsed, "ipv4_mapped", None) or parsed  # ::ffff:127.0.0.1 is 127.0.0.1
     except ValueError:
         raise status_errors.internal(f'node "{name}" has no address yet') from None
     if parsed.is_loopback or parsed.is_link_local or parsed.is_unspecified or parsed.is_multicast:
         raise status_errors.internal(f'node "{name}" has an address that is not served: {address}')
-    return f"https://[{address}]:{port}" if parsed.version == 6 else f"https://{address}:{port}"
+    return f"https://[{parsed}]:{port}" if parsed.version == 6 else f"https://{parsed}:{port}"

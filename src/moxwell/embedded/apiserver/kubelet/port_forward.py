@@ -45,7 +45,7 @@ async def _forward(
     data, error = pair["data"], pair["error"]
     try:
         port = data.headers.get("port", "")
-        if not port.isdecimal() or not 0 < int(port) <= MAX_PORT:
+        if len(port) > 5 or not port.isdecimal() or not 0 < int(port) <= MAX_PORT:
             raise StatusError(400, "BadRequest", f'"{port[:20]}" is not a port')
         async with kubelets.forward(connection.target, int(port)) as kubelet:
             await _copy(data, kubelet)
