@@ -209,6 +209,7 @@ TABLE = (
 NOT_OF_THE_SCHEMA = "failed to create typed patch object"
 
 _STATUS = msgspec.json.Decoder(Status)
+LONGEST_MESSAGE = 16_384
 
 
 def error_for(status: Status) -> ApiServerAnswer:
@@ -229,7 +230,10 @@ def error_from(code: int, body: bytes, retry_after: str = "") -> ApiServerAnswer
         status = _STATUS.decode(body)
     except msgspec.DecodeError:
         status = Status(message=_text(code, body))
-    if retry_after.isdigit() and not status.retry_after_seconds:
+    if len(status.message) > LONGEST_MESSAGE:  # it reaches conditions, events and logs
+        status = msgspec.structs.replace(status, message=f"{status.message[:LONGEST_MESSAGE]}…")
+    seconds = retry_after.isdecimal() and len(retry_after) < 7
+    if seconds and not status.retry_after_seconds:
         details = status.details or StatusDetails()
         details = msgspec.structs.replace(details, retry_after_seconds=int(retry_after))
         status = msgspec.structs.replace(status, details=details)

@@ -4,7 +4,7 @@ HTTP transport to an apiserver on one aiohttp session.
 A watch is returned as chunks and keeps its connection until closed. After a 401 the credentials are
 renewed and the request is sent once more, since it was not executed. A new client certificate opens
 a new session, because a connection keeps its identity; the old session closes when its last request
-or watch has ended.
+or watch has ended. An answer is limited, because the kubeconfig of a cluster chooses its server.
 """
 
 import asyncio
@@ -24,6 +24,7 @@ from moxwell.kube.kubeconfig import ApiAccess
 CONNECT_SECONDS = 10
 KEEP_SECONDS = 60
 CHUNK = 1 << 18
+MAX_ANSWER = 256 << 20  # a page of 500 objects of half a megabyte
 
 
 class ApiServerUnreachable(Unreachable):
@@ -61,9 +62,11 @@ class _Line:
 class KubeTransport:
     """A :class:`moxwell.api.requests.Handler` over the network."""
 
-    def __init__(self, access: ApiAccess, *, connections: int = 0) -> None:
+    def __init__(
+        self, access: ApiAccess, *, connections: int = 0, max_answer: int = MAX_ANSWER
+    ) -> None:
         self._access = access
-        self._connections = connections
+        self._connections, self._max_answer = connections, max_answer
         self._lines: list[_Line] = []
 
     @property
@@ -141,7 +144,18 @@ class KubeTransport:
             chunks = self._chunks(answer, line)
             return Response(status=answer.status, headers=headers, chunks=chunks)
         async with answer:
-            return Response(status=answer.status, headers=headers, body=await answer.read())
+            return Response(status=answer.status, headers=headers, body=await self._body(answer))
+
+    async def _body(self, answer: aiohttp.ClientResponse) -> bytes:
+        parts, size = list[bytes](), 0
+        while chunk := await answer.content.readany():
+            parts.append(chunk)
+            size += len(chunk)
+            if size > self._max_answer:
+                raise ApiServerUnreachable(
+                    f"{self._access.server} answers more than {self._max_answer >> 20} MiB"
+                )
+        return b"".join(parts)
 
     async def _chunks(self, answer: aiohttp.ClientResponse, line: _Line) -> AsyncIterator[bytes]:
         try:

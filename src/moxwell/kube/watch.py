@@ -12,12 +12,14 @@ from contextlib import aclosing
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
+from moxwell.errors import Unreachable
 from moxwell.kube.caller import Caller, NoAnswer, Query, words
 from moxwell.kube.codec import Bookmark, Codec, UnreadableObject, WatchEvent
 
 T = TypeVar("T")
 Event = WatchEvent[T] | Bookmark | UnreadableObject
 GRACE = timedelta(seconds=30)
+MAX_EVENT = 16 << 20  # several times what an API server stores
 
 
 class WatchStream(Generic[T]):
@@ -54,6 +56,8 @@ class WatchStream(Generic[T]):
         try:
             while chunk := await _next(chunks, until):
                 *lines, rest = (rest + chunk if rest else chunk).split(b"\n")
+                if len(rest) > MAX_EVENT:
+                    raise Unreachable(f"an event of a watch has more than {MAX_EVENT >> 20} MiB")
                 yield self._events(lines)  # chunks end anywhere, events at a newline
             yield self._events([rest])
         finally:
