@@ -18,6 +18,7 @@ from moxwell.pve.regions import Region
 
 FILES = ("/proc/net/tcp", "/proc/net/tcp6")
 NAME = "control plane"
+MAX_TEXT, MAX_LINES = 4 << 20, 20_000  # of a guest that somebody may have taken over
 
 
 class TcpState(IntEnum):
@@ -52,7 +53,8 @@ class GuestProbe:
 
 def parse(text: str) -> tuple[TcpConnection, ...]:
     """The connections of a file of ``/proc/net``; lines of another form are left out."""
-    return tuple(found for line in text.splitlines()[1:] if (found := _line(line)) is not None)
+    lines = text[:MAX_TEXT].splitlines()[1 : MAX_LINES + 1]
+    return tuple(found for line in lines if (found := _line(line)) is not None)
 
 
 def _line(line: str) -> TcpConnection | None:
