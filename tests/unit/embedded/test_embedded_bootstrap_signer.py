@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from moxwell.embedded.controllermanager.bootstrapsigner.plan import (
+    is_signed,
     next_move,
     signature,
     signing_token,
@@ -61,3 +62,30 @@ def test_signatures_follow_the_tokens_and_the_kubeconfig() -> None:
     data = {"kubeconfig": "text", "jws-kubeconfig-abcdef": signed}
     assert next_move({"data": data}, [token], NOW) == Done()
     assert next_move(None, [token], NOW) == Done()
+
+
+@pytest.mark.parametrize(
+    "change, stored, signed",
+    [
+        pytest.param({}, "its signature", True, id="signed"),
+        pytest.param({}, "another", False, id="signed with another secret"),
+        pytest.param({}, None, False, id="not signed"),
+        pytest.param({"expiration": NOW.isoformat()}, "its signature", False, id="expired"),
+        pytest.param({"expiration": NOW.isoformat()}, None, True, id="expired and removed"),
+        pytest.param({"usage-bootstrap-signing": "false"}, None, True, id="does not sign"),
+    ],
+)
+def test_when_a_token_needs_no_look_at_the_others(
+    change: dict[str, str], stored: str | None, signed: bool
+) -> None:
+    own = signature("text", "abcdef", "0123456789abcdef")
+    data = {"kubeconfig": "text"}
+    if stored is not None:
+        data["jws-kubeconfig-abcdef"] = own if stored == "its signature" else stored
+    token = secret(**(GOOD | change))
+    assert is_signed({"data": data}, token, NOW) is signed
+    assert (next_move({"data": data}, [token], NOW) == Done()) is signed
+
+
+def test_nothing_is_signed_without_a_kubeconfig() -> None:
+    assert is_signed(None, secret(**GOOD), NOW)

@@ -23,6 +23,7 @@ from moxwell.embedded.controllermanager.resources import (
     NODES,
     POD_DISRUPTION_BUDGETS,
     PODS,
+    SECRETS,
     SERVICES,
 )
 from moxwell.embedded.controllermanager.statefulset.controller import StatefulSetController
@@ -50,7 +51,7 @@ def controllers(
         "nodelifecycle": NodeLifecycleController(kube, clock, nodes),
         "tainteviction": TaintEvictionController(kube, clock, nodes, pods),
         "podgc": PodGCController(kube, nodes, pods),
-        "bootstrapsigner": BootstrapSigner(kube, clock),
+        "bootstrapsigner": BootstrapSigner(kube, clock, caches.of(SECRETS)),
         "csrapprover": CSRApprover(kube),
         "csrsigner": CSRSigner(kube, clock, ca, ca_key),
     }

@@ -10,6 +10,7 @@ from moxwell.embedded.controllermanager.resources import CONFIG_MAPS, SECRETS
 from moxwell.embedded.writing import WriteMove, WritingReconciler
 from moxwell.kube.client import Kube
 from moxwell.kube.reader import Reader
+from moxwell.runtime.cache import Cache
 from moxwell.runtime.move import Done
 
 Json = dict[str, Any]
@@ -25,20 +26,23 @@ class ObservedTokens:
 
 
 class BootstrapSigner(WritingReconciler[Json, ObservedTokens | None, Json]):
-    """Reconciles Secrets; a change of one bootstrap token signs for all of them."""
+    """Reconciles Secrets; a bootstrap token without its signature signs for all of them."""
 
     kind = SECRETS
 
-    def __init__(self, kube: Kube, clock: Clock) -> None:
+    def __init__(self, kube: Kube, clock: Clock, secrets: Cache[Any]) -> None:
         super().__init__(kube)
-        self._clock = clock
+        self._clock, self._secrets = clock, secrets
 
     async def see(self, secret: Json, reader: Reader) -> ObservedTokens | None:
         if secret.get("type") != plan.TYPE or secret["metadata"]["namespace"] != plan.TOKENS:
             return None
         info = await reader.find(CONFIG_MAPS, plan.NAME, plan.NAMESPACE)
-        found = await reader.list(SECRETS, plan.TOKENS, fields={"type": plan.TYPE})
-        return ObservedTokens(info, tuple(found.items), self._clock.now())
+        now = self._clock.now()
+        if plan.is_signed(info, secret, now):  # many machines join at the same time
+            return None
+        found = self._secrets.list(plan.TOKENS)
+        return ObservedTokens(info, tuple(s for s in found if s.get("type") == plan.TYPE), now)
 
     def plan(self, secret: Json, seen: ObservedTokens | None) -> WriteMove:
         return Done() if seen is None else plan.next_move(seen.info, seen.secrets, seen.now)

@@ -41,6 +41,17 @@ def next_move(info: Json | None, secrets: Iterable[Json], now: datetime) -> Writ
     return Writes((Merge(CONFIG_MAPS, NAME, {"data": change}, NAMESPACE),))
 
 
+def is_signed(info: Json | None, secret: Json, now: datetime) -> bool:
+    """Whether ``cluster-info`` has the right signature for a token, none if it may not sign."""
+    data = (info or {}).get("data") or {}
+    text = data.get(KUBECONFIG)
+    if not text:
+        return True
+    token, name = signing_token(secret, now), str(secret["metadata"]["name"])
+    wanted = signature(text, *token) if token is not None else None
+    return bool(data.get(PREFIX + name.removeprefix("bootstrap-token-")) == wanted)
+
+
 def signature(text: str, token_id: str, secret: str) -> str:
     """The detached signature of a kubeconfig."""
     header = {"alg": "HS256", "kid": token_id}
