@@ -133,9 +133,9 @@ def _blend(have: Mapping[str, Any], want: Json, owns: Collection[str], now: date
 
 
 def _timed(old: Json | None, new: Json, now: datetime) -> Json:
-    since = new.get("lastTransitionTime") or now.strftime("%Y-%m-%dT%H:%M:%SZ")
-    if old is not None and old["status"] == new["status"] and old.get("lastTransitionTime"):
-        since = old["lastTransitionTime"]
+    since = old.get("lastTransitionTime") if old and old["status"] == new["status"] else None
+    if not since:
+        since = new.get("lastTransitionTime") or now.strftime("%Y-%m-%dT%H:%M:%SZ")
     return {**new, "lastTransitionTime": since}
 
 

@@ -4,7 +4,7 @@ Representations of objects in responses: complete, metadata only, or a table, ch
 Stored bytes are passed on unchanged where possible; other renderings are cached with the record.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from moxwell.embedded.apiserver import status_errors, tables
@@ -161,8 +161,10 @@ def parameters(clause: str) -> tuple[str, dict[str, str]]:
     return kind.lower(), {k.strip().lower(): v.strip() for k, v in found.items()}
 
 
-def negotiate(accept: str, resource: ServedResource, include: str, now: str) -> Representation:
-    """Choose the first acceptable representation."""
+def negotiate(
+    accept: str, resource: ServedResource, include: str, now: Callable[[], str]
+) -> Representation:
+    """Choose the first acceptable representation; only a table asks for the time."""
     for clause in accept.split(",") if accept else ["*/*"]:
         kind, wanted = parameters(clause)
         shown = wanted.get("as", "")
@@ -179,7 +181,7 @@ def negotiate(accept: str, resource: ServedResource, include: str, now: str) -> 
                     f' "{include}":'
                     " must be 'Metadata', 'Object', 'None', or empty"
                 )
-            return TableRepresentation(resource, include or "Metadata", now)
+            return TableRepresentation(resource, include or "Metadata", now())
         if shown in ("PartialObjectMetadata", "PartialObjectMetadataList"):
             return MetadataRepresentation(resource)
     raise status_errors.not_acceptable([JSON_TYPE])

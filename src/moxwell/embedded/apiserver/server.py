@@ -284,7 +284,7 @@ class EmbeddedApiServer:
             self._check_readable(call)
         include = call.query.get("includeObject", "")
         accept = call.request.headers.get("accept", "")
-        representation = negotiate(accept, call.resource, include, self.core.now())
+        representation = negotiate(accept, call.resource, include, self.core.now)
         match call.verb:
             case "get":
                 return self._response(call, 200, self._reader.get(call, representation))

@@ -33,6 +33,7 @@ ATTACHMENTS = Resource(GROUP, "v1", "volumeattachments", "VolumeAttachment", nam
 CSI_DRIVERS = Resource(GROUP, "v1", "csidrivers", "CSIDriver", namespaced=False)
 CSI_NODES = Resource(GROUP, "v1", "csinodes", "CSINode", namespaced=False)
 POLL_SECONDS, RESIZE_SECONDS, REGISTER_SECONDS, EVENT_EVERY = 1.0, 4.0, 3.0, 20
+LONGEST_REGISTER_SECONDS = 30.0  # where nobody installs the driver
 CHECK_SECONDS = 600.0  # between two checks of a registered driver
 
 
@@ -79,11 +80,13 @@ class VolumeManager:
             group.create_task(self._keep_resized())
 
     async def _keep_registered(self) -> None:
+        pause = REGISTER_SECONDS
         while True:
-            pause = REGISTER_SECONDS
+            registered = False
             with suppress(MoxwellError):  # API unreachable, or a conflict
-                pause = CHECK_SECONDS if await self._register() else REGISTER_SECONDS
-            await self._clock.sleep(pause)
+                registered = await self._register()
+            await self._clock.sleep(CHECK_SECONDS if registered else pause)
+            pause = REGISTER_SECONDS if registered else min(2 * pause, LONGEST_REGISTER_SECONDS)
 
     async def _keep_resized(self) -> None:
         while True:

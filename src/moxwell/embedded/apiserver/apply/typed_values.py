@@ -50,17 +50,20 @@ def _fields(value: Any, schema: MergeSchema) -> tuple[Node, bool]:
 class Comparison:
     """The fields that differ between two values."""
 
-    __slots__ = ("added", "modified", "removed")
+    __slots__ = ("_changed", "added", "modified", "removed")
 
     def __init__(self, added: Node, modified: Node, removed: Node) -> None:
         self.added, self.modified, self.removed = added, modified, removed
+        self._changed: Node | None = None  # asked for each manager of an object
 
     @property
     def same(self) -> bool:
         return not (self.added or self.modified or self.removed)
 
     def changed(self) -> Node:
-        return field_sets.union(self.added, self.modified)
+        if self._changed is None:
+            self._changed = field_sets.union(self.added, self.modified)
+        return self._changed
 
 
 def compare(old: Any, new: Any, schema: MergeSchema) -> Comparison:
