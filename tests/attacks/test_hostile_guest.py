@@ -21,9 +21,7 @@ LINE = "0: 0100007F:1F90 0200000A:192B 01"
         pytest.param(f"{LINE}\n" * 200_000, id="many connections"),
     ],
 )
-def test_the_connections_of_a_guest_are_limited(
-    monkeypatch: pytest.MonkeyPatch, text: str
-) -> None:
+def test_the_connections_of_a_guest_are_limited(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     lines: list[str] = []
     monkeypatch.setattr(guest_connections, "_line", lines.append)
     parse(text)
