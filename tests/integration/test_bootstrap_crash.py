@@ -16,9 +16,11 @@ from moxwell.management import transfer
 from moxwell.management.manifests import ManifestStage
 from moxwell.management.objects import MOVED
 from moxwell.management.observed import NODES
+from moxwell.management.spec import ManagementSpec
 from moxwell.runtime.manager import Manager
 from moxwell.testing.bootstrap_environment import (
     SPEC,
+    TALOS_SPEC,
     ZONES,
     BootstrapEnvironment,
     create_bootstrap_environment,
@@ -31,6 +33,7 @@ from moxwell.testing.region_contents import RegionContents, contents_diff, conte
 pytestmark = pytest.mark.slow
 QUIET = 130.0
 ONE_MACHINE = with_fields(SPEC, replicas=1, zones=ZONES[:1])
+ONE_TALOS = with_fields(TALOS_SPEC, replicas=1, zones=ZONES[:1])
 NEEDED = {r.group_resource for r in MOVED}
 CRDS = tuple(c for c in registry.make_crds() if c["metadata"]["name"] in NEEDED)
 STAGE = ManifestStage("cluster-api", CRDS)
@@ -41,9 +44,10 @@ class MakeManagementCluster:
     """From nothing to a management cluster of one machine that manages itself."""
 
     before: RegionContents = field(default_factory=dict)
+    spec: ManagementSpec = ONE_MACHINE
 
     async def world(self) -> BootstrapEnvironment:
-        world = await create_bootstrap_environment(ONE_MACHINE, (STAGE,))
+        world = await create_bootstrap_environment(self.spec, (STAGE,))
         self.before = contents_of(world.engine.runtimes["north"].region)
         return world
 
@@ -64,6 +68,7 @@ class MakeManagementCluster:
         (key,) = world.guests()
         assert key == (machine.spec.region, machine.spec.virtual_machine_id)
         assert len((await target.list(NODES)).items) == 1
+        assert world.talos.begun == ([machine.name] if self.spec is ONE_TALOS else [])
         new = contents_diff(self.before, contents_of(world.engine.runtimes["north"].region))
         assert {n.split()[0] for n in new} == {"guest", "volume"}
         assert all(str(key[1]) in n for n in new), new
@@ -110,6 +115,13 @@ def test_making_survives_an_interruption(ending: Ending, part: tuple[int, int]) 
     )
     assert any("qemu" in e for e in effects)
     assert any(e.startswith("DELETE") and "/clusters/" in e for e in effects)
+
+
+@pytest.mark.parametrize("ending, part", CASES)
+def test_making_with_talos_survives_an_interruption(ending: Ending, part: tuple[int, int]) -> None:
+    story = MakeManagementCluster(spec=ONE_TALOS)
+    effects = crash_after_each_effect(story, quiet_seconds=QUIET, ending=ending, part=part)
+    assert any(e.startswith("Talos") for e in effects)
 
 
 @pytest.mark.parametrize("ending, part", CASES)

@@ -1,18 +1,22 @@
 """``moxwell bootstrap`` from two simulated Proxmox clusters to a management cluster, and back."""
 
 import asyncio
+import base64
 from typing import Any
 
 import pytest
+import yaml
 
 from moxwell.api.capi.core import Cluster, Machine
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.management import transfer
+from moxwell.management.objects import SECRETS
 from moxwell.management.spec import ManagementZone
 from moxwell.pve import preflight
 from moxwell.pve.preflight import Feature
 from moxwell.testing.bootstrap_environment import (
     SPEC,
+    TALOS_SPEC,
     ZONES,
     BootstrapEnvironment,
     create_bootstrap_environment,
@@ -138,6 +142,37 @@ def test_a_management_cluster_is_made_over_two_regions_and_removed() -> None:
         machines = (await target.list(ProxmoxMachine)).items
         assert {m.spec.region for m in machines} == {"north", "south"}
         assert len(machines) == len(env.guests()) == 3
+        await env.request(undo=True)
+        await until(env, lambda: is_removed(env))
+        await asyncio.sleep(60)
+        after = {n: contents_of(r) for n, r in regions.items()}
+        assert all(contents_diff(before[n], after[n]) == {} for n in before)
+        manager.stop()
+        await running
+        await env.close()
+
+    run_virtual(main())
+
+
+def test_a_management_cluster_on_talos_is_made_over_two_regions_and_removed() -> None:
+    async def main() -> None:
+        env = await create_bootstrap_environment(TALOS_SPEC)
+        regions = {n: r.region for n, r in env.engine.runtimes.items()}
+        before = {n: contents_of(r) for n, r in regions.items()}
+        manager = create_bootstrap_program(env)
+        running = asyncio.create_task(manager.run())
+        await env.request()
+        await until(env, lambda: is_moved(env))
+        target = env.target()
+        machines = (await target.list(ProxmoxMachine)).items
+        assert {m.spec.region for m in machines} == {"north", "south"}
+        assert len(machines) == len(env.guests()) == 3
+        assert len(env.talos.begun) == 1
+        found = await target.get(SECRETS, f"{env.spec.name}-talosconfig", "default")
+        config = yaml.safe_load(base64.b64decode(found["data"]["talosconfig"]))
+        endpoints = config["contexts"][env.spec.name]["endpoints"]
+        assert [a for a in endpoints if a.startswith(("10.40.0.1", "10.41.0.1"))] == endpoints
+        assert len(set(endpoints)) == 3
         await env.request(undo=True)
         await until(env, lambda: is_removed(env))
         await asyncio.sleep(60)

@@ -48,7 +48,8 @@ MAY: dict[str, set[str]] = {
     "externalgrpc": {"api", "scheduling", "kube"},
     "cni": {"api", "kube", "runtime"},
     "onboarding": {"pve", "preflight"},
-    "management": {"api", "kube", "runtime", "pve"},  # pve: the configuration of the regions
+    # pve: the configuration of the regions; bootstrap: patches of Talos
+    "management": {"api", "bootstrap", "kube", "runtime", "pve"},
 }
 LEAVES = {"errors", "clock", "pki", "atomic_file", "config_file", "task_group", "json_lines"} | {
     "yaml_documents"

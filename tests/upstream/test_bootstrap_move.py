@@ -27,9 +27,10 @@ from moxwell.kube.manifests import apply_all
 from moxwell.kube.transport import KubeTransport
 from moxwell.management import transfer
 from moxwell.management.manifests import ManifestStage
-from moxwell.management.objects import MOVED
+from moxwell.management.objects import needed_kinds
 from moxwell.runtime.unstructured import Unstructured
 from moxwell.testing.bootstrap_environment import (
+    SPEC,
     BootstrapEnvironment,
     create_bootstrap_environment,
     create_bootstrap_program,
@@ -107,7 +108,7 @@ async def _machines(kube: Kube) -> dict[str, str]:
 
 async def _is_served(kube: Kube) -> bool:
     kinds = {s.resource for s in await kube.discover()}
-    return set(MOVED) <= kinds
+    return set(needed_kinds(SPEC)) <= kinds
 
 
 async def move(path: Path, objects: tuple[Unstructured, ...]) -> None:

@@ -23,7 +23,8 @@ from moxwell.embedded.ports import https_url
 from moxwell.errors import Invalid
 from moxwell.management import operator_components, operator_config, spec
 from moxwell.management.manifests import ManifestStage, check_kinds
-from moxwell.management.spec import ManagementSpec, ManagementTemplate
+from moxwell.management.objects import needed_kinds
+from moxwell.management.spec import TALOS, ManagementSpec, ManagementTemplate
 from moxwell.pve import config
 from moxwell.pve.config import RegionConfig
 from moxwell.pve.ownership import Mark
@@ -55,7 +56,7 @@ def read_inputs(path: Path) -> BootstrapInputs:
     stages = [_cni(wanted)] if wanted.cni == "bridge" else []
     stages += [_stage(path.parent / name) for name in wanted.manifests]
     stages.append(_operator(path.parent, wanted, known))
-    check_kinds(stages)
+    check_kinds(stages, needed_kinds(wanted))
     return BootstrapInputs(wanted, known, tuple(stages))
 
 
@@ -103,6 +104,30 @@ def template_design(
     """The template that bootstrap makes in a region."""
     found = find_image(template.image, template.image_mirror)
     kind, _, digits = template.checksum.partition(":")
+    software = _software(wanted, template)
+    zones = [zone for zone in wanted.zones if zone.region == region]
+    hosts = [host for zone in zones for host in zone.hosts]
+    zone = zones[0]
+    nic = hardware.TemplateNic(bridge=zone.bridge, vlan=zone.vlan or None)
+    design = TemplateDesign(
+        name=f"{wanted.name}-node",
+        mark=template_mark(wanted),
+        image=TemplateImage(url=found.url, checksum=digits, checksum_type=kind if digits else ""),
+        storages=template.storages,
+        hardware=hardware.config_of(_hardware(wanted, nic)),
+        tags=checked_tags([f"k8s-{wanted.kubernetes}", found.os] if software else [TALOS]),
+        description=description_line(software) if software else "",
+        pool=wanted.pool,
+        hosts=tuple(hosts) if all(zone.hosts for zone in zones) else (),
+    )
+    design.check()
+    return design
+
+
+def _software(wanted: ManagementSpec, template: ManagementTemplate) -> NodeSoftware | None:
+    """What machines install at their first boot; Talos brings its own."""
+    if wanted.bootstrap == TALOS:
+        return None
     software = NodeSoftware(
         kubernetes=wanted.kubernetes,
         packages=template.packages,
@@ -113,20 +138,11 @@ def template_design(
         proxy=template.proxy,
     )
     software.check()
-    zones = [zone for zone in wanted.zones if zone.region == region]
-    hosts = [host for zone in zones for host in zone.hosts]
-    zone = zones[0]
-    nic = hardware.TemplateNic(bridge=zone.bridge, vlan=zone.vlan or None)
-    design = TemplateDesign(
-        name=f"{wanted.name}-node",
-        mark=template_mark(wanted),
-        image=TemplateImage(url=found.url, checksum=digits, checksum_type=kind if digits else ""),
-        storages=template.storages,
-        hardware=hardware.config_of(hardware.TemplateHardware(nics=(nic,))),
-        tags=checked_tags([f"k8s-{wanted.kubernetes}", found.os]),
-        description=description_line(software),
-        pool=wanted.pool,
-        hosts=tuple(hosts) if all(zone.hosts for zone in zones) else (),
-    )
-    design.check()
-    return design
+    return software
+
+
+def _hardware(wanted: ManagementSpec, nic: hardware.TemplateNic) -> hardware.TemplateHardware:
+    """Without the guest agent for Talos, whose usual images have none."""
+    if wanted.bootstrap == TALOS:
+        return hardware.TemplateHardware(nics=(nic,), agent="0")
+    return hardware.TemplateHardware(nics=(nic,))

@@ -10,10 +10,11 @@ import asyncio
 import base64
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from moxwell.api import registry
 from moxwell.api.capi.controlplane import KubeadmControlPlane
+from moxwell.api.capi.talos import TalosControlPlane
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.app import embedded_api
@@ -25,6 +26,7 @@ from moxwell.controllers.infra.setup import add_infra
 from moxwell.controllers.infra.template_build.build import TemplateBuilder
 from moxwell.controllers.infra.template_build.design import TemplateDesign, TemplateImage
 from moxwell.embedded.clusterapi import setup as clusterapi
+from moxwell.embedded.clusterapi.taloscontrolplane.secrets import TALOSCONFIG
 from moxwell.errors import Invalid, Unreachable
 from moxwell.json_lines import JsonLinesFile
 from moxwell.kube.transport import KubeTransport
@@ -34,7 +36,13 @@ from moxwell.management.objects import CONFIG_MAPS, NAMESPACES, SECRETS
 from moxwell.management.observed import OWN_NAMESPACE, ManagementObserver, kubeconfig_name
 from moxwell.management.plan import BootstrapMove, next_move
 from moxwell.management.progress import sentence
-from moxwell.management.spec import ManagementSpec, ManagementZone, zone_name
+from moxwell.management.spec import (
+    TALOS,
+    ManagementSpec,
+    ManagementZone,
+    template_name,
+    zone_name,
+)
 from moxwell.pki.folder import CertificateAuthority
 from moxwell.preflight.checks import check_region
 from moxwell.preflight.facts import read_facts
@@ -44,10 +52,12 @@ from moxwell.pve.effects import Effects
 from moxwell.pve.preflight import Feature
 from moxwell.pve.regions import Regions
 from moxwell.pve.reservations import Reservations
+from moxwell.runtime.key import Key
 from moxwell.runtime.manager import Runtime, assemble
 from moxwell.runtime.move import Done
 from moxwell.runtime.settings import ManagerSettings
 from moxwell.runtime.tenant_clients import TenantClients
+from moxwell.scheduling.templates import TemplateQuery
 
 POLL_SECONDS = 2.0
 Report = Callable[[str], None]
@@ -63,6 +73,14 @@ class BootstrapUnfinished(Unreachable):
     """The time is over; the same command continues."""
 
     reason = "BootstrapUnfinished"
+
+
+@dataclass(frozen=True, slots=True)
+class BootstrapFiles:
+    """The contents of the files that users of the management cluster need."""
+
+    kubeconfig: str = field(default="", repr=False)
+    talosconfig: str = field(default="", repr=False)  # empty without Talos
 
 
 @dataclass(slots=True)
@@ -109,8 +127,8 @@ class BootstrapInstance:
         observer = ManagementObserver(inputs.spec, inputs.stages, targets.find)
         return cls(inputs, clock, report, runtime, regions, observer, lambda: reconciler.problem)
 
-    async def run(self, *, undo: bool, seconds: float) -> str:
-        """Work until the cluster is made or removed; returns its kubeconfig."""
+    async def run(self, *, undo: bool, seconds: float) -> BootstrapFiles:
+        """Work until the cluster is made or removed; returns what its users need."""
         life = asyncio.create_task(self.runtime.manager.run())
         work = asyncio.create_task(self._work(undo=undo, seconds=seconds))
         try:
@@ -123,7 +141,7 @@ class BootstrapInstance:
             self.runtime.manager.stop()
             await asyncio.wait([life, work])
 
-    async def _work(self, *, undo: bool, seconds: float) -> str:
+    async def _work(self, *, undo: bool, seconds: float) -> BootstrapFiles:
         if not undo:
             await self._templates()
         kube = self.runtime.kube
@@ -133,9 +151,21 @@ class BootstrapInstance:
         await self._until_done(undo=undo, seconds=seconds)
         if undo:
             await self._remove_templates()
-            return ""
+            return BootstrapFiles()
         kept = await kube.get(SECRETS, kubeconfig_name(self.inputs.spec), OWN_NAMESPACE)
-        return base64.b64decode(kept["data"]["value"]).decode()
+        kubeconfig = base64.b64decode(kept["data"]["value"]).decode()
+        return BootstrapFiles(kubeconfig, await self._talosconfig())
+
+    async def _talosconfig(self) -> str:
+        """The talosconfig, which was moved; empty if the machines do not run Talos."""
+        spec = self.inputs.spec
+        if spec.bootstrap != TALOS:
+            return ""
+        target = await self.observer.find_target(Key(OWN_NAMESPACE, spec.name))
+        if target is None:
+            raise Unreachable("the management cluster does not answer; run the same command again")
+        secret = await target.get(SECRETS, f"{spec.name}-{TALOSCONFIG}", spec.namespace)
+        return base64.b64decode(secret["data"][TALOSCONFIG]).decode()
 
     async def _until_done(self, *, undo: bool, seconds: float) -> None:
         end = self.clock.monotonic() + seconds
@@ -182,7 +212,7 @@ def _add_cluster_api(runtime: Runtime, clock: Clock, targets: TenantClients) -> 
         targets,
         resources=[k.resource for k in registry.KINDS if k.declared.storage],
         infrastructure=(ProxmoxCluster, ProxmoxMachine),
-        control_planes=(KubeadmControlPlane,),
+        control_planes=(KubeadmControlPlane, TalosControlPlane),
     ):
         runtime.manager.add(controller)
 
@@ -218,8 +248,10 @@ async def _checks(
     facts = await read_facts(region.reader, region.config, clock)
     made = spec.template is not None  # bootstrap makes a template
     features = needed_features(spec)
+    name = template_name(spec)
     needs = RegionNeeds(
         features,
+        templates=() if made or not name else (TemplateQuery(name=name),),
         networks=(NetworkNeed(zone.bridge, zone.vlan),),
         storage=zone.storage,
         hosts=frozenset(zone.hosts),
@@ -236,8 +268,8 @@ async def run(
     *,
     undo: bool,
     seconds: float,
-) -> str:
-    """Make or remove the management cluster; returns its kubeconfig."""
+) -> BootstrapFiles:
+    """Make or remove the management cluster; returns what its users need."""
     state.acquire()
     async with AsyncExitStack() as stack:
         stack.callback(state.release)

@@ -13,6 +13,7 @@ from pathlib import Path
 from moxwell import config_file
 from moxwell.api import registry
 from moxwell.api.capi.controlplane import KamajiControlPlane, KubeadmControlPlane
+from moxwell.api.capi.talos import TalosControlPlane
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.karpenter.proxmox_templates import ProxmoxTemplate
@@ -260,7 +261,7 @@ def _add_cluster_api(
         tenants,
         resources=resources,
         infrastructure=(ProxmoxCluster, ProxmoxMachine),
-        control_planes=(KamajiControlPlane, KubeadmControlPlane),
+        control_planes=(KamajiControlPlane, KubeadmControlPlane, TalosControlPlane),
     ):
         manager.add(controller)
     kamaji = KamajiControlPlaneController(kube, ReferenceResolver(resources))

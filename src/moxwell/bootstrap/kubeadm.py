@@ -59,13 +59,13 @@ def bootstrap_objects(url: str, ca: str, cluster: str, kubelet: str = "") -> tup
             "kube-system",
             [("Group", TOKENS), ("Group", join_tokens.GROUP), ("Group", "system:nodes")],
         ),
-        _cluster_role("system:node-bootstrapper", REQUEST_CERTIFICATE),
-        _cluster_binding(
+        node_bootstrapper(),
+        cluster_binding(
             "kubeadm:kubelet-bootstrap", "system:node-bootstrapper", TOKENS, join_tokens.GROUP
         ),
         _cluster_role(GET_NODES, {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}),
-        _cluster_binding(GET_NODES, GET_NODES, TOKENS, join_tokens.GROUP),
-        _cluster_binding(ADMINS, "cluster-admin", ADMINS),
+        cluster_binding(GET_NODES, GET_NODES, TOKENS, join_tokens.GROUP),
+        cluster_binding(ADMINS, "cluster-admin", ADMINS),
     )
 
 
@@ -152,12 +152,18 @@ def _binding(name: str, space: str, who: list[tuple[str, str]]) -> Json:
     }
 
 
+def node_bootstrapper() -> Json:
+    """The ClusterRole of nodes that request their first certificate."""
+    return _cluster_role("system:node-bootstrapper", REQUEST_CERTIFICATE)
+
+
 def _cluster_role(name: str, rule: Mapping[str, Any]) -> Json:
     head = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": name}}
     return head | {"rules": [dict(rule)]}
 
 
-def _cluster_binding(name: str, role: str, *groups: str) -> Json:
+def cluster_binding(name: str, role: str, *groups: str) -> Json:
+    """A ClusterRoleBinding for groups."""
     return {
         "apiVersion": f"{RBAC}/v1",
         "kind": "ClusterRoleBinding",

@@ -34,6 +34,12 @@ class BootstrapFlags:
         Path | None,
         typer.Option("--kubeconfig", help="File for the kubeconfig; default: NAME.kubeconfig."),
     ] = None
+    talosconfig: Annotated[
+        Path | None,
+        typer.Option(
+            "--talosconfig", help="File for the talosconfig of Talos; default: NAME.talosconfig."
+        ),
+    ] = None
     wait: Annotated[int, typer.Option("--wait", help="Seconds to wait at most.")] = 3600
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False
 
@@ -73,7 +79,7 @@ def _run(inputs: "BootstrapInputs", flags: BootstrapFlags) -> None:
         state, inputs, SystemClock(), progress.say, undo=flags.undo, seconds=flags.wait
     )
     try:
-        text = asyncio.run(work)
+        made = asyncio.run(work)
     finally:
         progress.stop()
     if flags.undo:
@@ -81,7 +87,11 @@ def _run(inputs: "BootstrapInputs", flags: BootstrapFlags) -> None:
         progress.done(f"Management cluster {name} is removed")
         return
     file = flags.kubeconfig or Path(f"{name}.kubeconfig")
-    write_private(file.absolute(), text.encode())
+    write_private(file.absolute(), made.kubeconfig.encode())
+    if made.talosconfig:
+        talos = flags.talosconfig or Path(f"{name}.talosconfig")
+        write_private(talos.absolute(), made.talosconfig.encode())
+        progress.done(f"Talos on its machines: export TALOSCONFIG={talos}")
     progress.done(f"Management cluster {name} manages itself: export KUBECONFIG={file}")
 
 

@@ -11,7 +11,7 @@ from moxwell.errors import Invalid
 from moxwell.kube.client import Kube
 from moxwell.kube.manifests import apply_all
 from moxwell.kube.reader import Reader
-from moxwell.management.objects import CONFIG_MAPS, MOVED
+from moxwell.management.objects import CONFIG_MAPS
 
 Json = dict[str, Any]
 MANAGER = "moxwell-bootstrap"
@@ -38,7 +38,7 @@ class ManifestStage:
         return [(m.get("namespace", "default"), m["name"]) for m in metas]
 
 
-def check_kinds(stages: Iterable[ManifestStage]) -> None:
+def check_kinds(stages: Iterable[ManifestStage], kinds: Iterable[Resource]) -> None:
     """Refuse manifests without the CRDs of the objects that are moved."""
     found = {
         (o["spec"]["group"], o["spec"]["names"]["kind"])
@@ -46,11 +46,12 @@ def check_kinds(stages: Iterable[ManifestStage]) -> None:
         for o in stage.objects
         if o["kind"] == "CustomResourceDefinition"
     }
-    missing = sorted({r.kind for r in MOVED if r.group and (r.group, r.kind) not in found})
+    missing = sorted({r.kind for r in kinds if r.group and (r.group, r.kind) not in found})
     if missing:
         raise Invalid(
             f"the manifests do not define {', '.join(missing)}: add those of Cluster API with its "
-            "kubeadm providers and of the in-cluster IPAM provider to management_cluster.manifests"
+            "kubeadm or Talos providers and of the in-cluster IPAM provider to "
+            "management_cluster.manifests"
         )
 
 

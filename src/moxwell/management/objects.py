@@ -6,11 +6,19 @@ from moxwell.api.capi.bootstrap import KubeadmConfig
 from moxwell.api.capi.controlplane import KubeadmControlPlane
 from moxwell.api.capi.core import Cluster, Machine
 from moxwell.api.capi.shared import CLUSTER_NAME
+from moxwell.api.capi.talos import TalosConfig, TalosControlPlane
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachine, ProxmoxMachineTemplate
 from moxwell.api.ipam import InClusterIPPool, IPAddress, IPAddressClaim
 from moxwell.api.kinds import Resource
-from moxwell.management.spec import ManagementSpec, ManagementZone, zone_name
+from moxwell.management.spec import (
+    TALOS,
+    ManagementSpec,
+    ManagementZone,
+    template_name,
+    zone_name,
+)
+from moxwell.management.talos_patches import talos_patches
 from moxwell.management.virtual_ip import virtual_ip_commands, virtual_ip_files
 
 Json = dict[str, Any]
@@ -23,8 +31,10 @@ MOVED: tuple[Resource, ...] = (  # the kinds that are moved into the management 
     ProxmoxCluster.resource,
     ProxmoxMachineTemplate.resource,
     KubeadmControlPlane.resource,
+    TalosControlPlane.resource,
     Machine.resource,
     KubeadmConfig.resource,
+    TalosConfig.resource,
     ProxmoxMachine.resource,
     InClusterIPPool.resource,
     IPAddressClaim.resource,
@@ -32,12 +42,21 @@ MOVED: tuple[Resource, ...] = (  # the kinds that are moved into the management 
     SECRETS,
 )
 
+KUBEADM = frozenset({KubeadmControlPlane.resource, KubeadmConfig.resource})
+TALOS_KINDS = frozenset({TalosControlPlane.resource, TalosConfig.resource})
+
+
+def needed_kinds(spec: ManagementSpec) -> tuple[Resource, ...]:
+    """The moved kinds that the management cluster must serve."""
+    others = KUBEADM if spec.bootstrap == TALOS else TALOS_KINDS
+    return tuple(resource for resource in MOVED if resource not in others)
+
 
 def cluster_objects(spec: ManagementSpec) -> tuple[tuple[Resource, Json], ...]:
     """What is created in the temporary API, the Cluster last."""
     return (
         (ProxmoxMachineTemplate.resource, _machine_template(spec)),
-        (KubeadmControlPlane.resource, _control_plane(spec)),
+        _control_plane(spec),
         (ProxmoxCluster.resource, _infrastructure(spec)),
         (Cluster.resource, _cluster(spec)),
     )
@@ -64,7 +83,7 @@ def _cluster(spec: ManagementSpec) -> Json:
             "services": {"cidrBlocks": [spec.services]},
         },
         "infrastructureRef": _ref(ProxmoxCluster.resource, spec.name),
-        "controlPlaneRef": _ref(KubeadmControlPlane.resource, control_plane_name(spec)),
+        "controlPlaneRef": _ref(_control_plane(spec)[0], control_plane_name(spec)),
     }
     return _object(Cluster.resource, spec, spec.name, body)
 
@@ -99,18 +118,38 @@ def _zone(zone: ManagementZone) -> Json:
 
 def _machine_template(spec: ManagementSpec) -> Json:
     device = {"name": "net0"}
-    machine = {
+    machine: Json = {
         "spread": spec.spread,
         "numCores": spec.cores,
         "memoryMiB": spec.memory,
         "disks": {"bootVolume": {"sizeGb": spec.disk}},
         "network": {"networkDevices": [device]},
     }
+    if name := template_name(spec):
+        machine["templateName"] = name
     resource = ProxmoxMachineTemplate.resource
     return _object(resource, spec, control_plane_name(spec), {"template": {"spec": machine}})
 
 
-def _control_plane(spec: ManagementSpec) -> Json:
+def _control_plane(spec: ManagementSpec) -> tuple[Resource, Json]:
+    resource, body = _talos(spec) if spec.bootstrap == TALOS else _kubeadm(spec)
+    return resource, _object(resource, spec, control_plane_name(spec), body)
+
+
+def _talos(spec: ManagementSpec) -> tuple[Resource, Json]:
+    template = ProxmoxMachineTemplate.resource
+    name = control_plane_name(spec)
+    ref = {"apiVersion": template.api_version, "kind": template.kind, "name": name}
+    config = {"generateType": "controlplane", "strategicPatches": talos_patches(spec)}
+    return TalosControlPlane.resource, {
+        "replicas": spec.replicas,
+        "version": spec.kubernetes,
+        "infrastructureTemplate": ref | {"namespace": spec.namespace},
+        "controlPlaneConfig": {"controlplane": config},
+    }
+
+
+def _kubeadm(spec: ManagementSpec) -> tuple[Resource, Json]:
     # Without taints: the management cluster has no other nodes for its own programs.
     registration = {"taints": [], "kubeletExtraArgs": [PROVIDER_ID]}
     # The virtual IP, or a DNS name, leads to the port of the API servers themselves.
@@ -134,4 +173,4 @@ def _control_plane(spec: ManagementSpec) -> Json:
         "machineTemplate": {"spec": machine},
         "kubeadmConfigSpec": config,
     }
-    return _object(KubeadmControlPlane.resource, spec, control_plane_name(spec), body)
+    return KubeadmControlPlane.resource, body

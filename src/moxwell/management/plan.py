@@ -196,6 +196,9 @@ def _problems(seen: ObservedManagement) -> str:
         if ready.get("status") != "True":
             detail = ready.get("message") or ready.get("reason") or "not reconciled yet"
             found.append(f"{each.resource.kind} {each.name}: {detail}")
+    for each in seen.of_kind("TalosControlPlane"):
+        if message := _condition(each, "Available").get("message"):
+            found.append(f"TalosControlPlane {each.name}: {message}")
     joined = f"{len(seen.machines())} machines exist"
     return "; ".join(found) or joined
 

@@ -18,7 +18,7 @@ from moxwell.management.plan import (
     PatchSource,
     PatchTarget,
 )
-from moxwell.management.spec import NO_VIRTUAL_IP, ManagementSpec, zone_name
+from moxwell.management.spec import NO_VIRTUAL_IP, TALOS, ManagementSpec, template_name, zone_name
 from moxwell.runtime.move import Done, Wait
 
 SENTENCES = {
@@ -58,6 +58,8 @@ def preview(spec: ManagementSpec, stages: Sequence[ManifestStage]) -> Iterator[s
         network = f"{zone.bridge}, one of {', '.join(zone.addresses)}"
         yield f"VM {number + 1} in {zone_name(zone)} ({zone.region}{hosts}): {size}, {network}"
     yield f"Kubernetes {spec.kubernetes} at {spec.endpoint}:{spec.port}, {_virtual_ip(spec)}"
+    if spec.bootstrap == TALOS:
+        yield f"Talos from template {template_name(spec)}; etcd begins on VM 1"
     for stage in stages:
         kinds = Counter(obj["kind"] for obj in stage.objects)
         shown = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
@@ -68,4 +70,6 @@ def preview(spec: ManagementSpec, stages: Sequence[ManifestStage]) -> Iterator[s
 def _virtual_ip(spec: ManagementSpec) -> str:
     if spec.virtual_ip == NO_VIRTUAL_IP:
         return "which must lead to the machines (load balancer or DNS)"
+    if spec.bootstrap == TALOS:
+        return "a virtual IP by Talos"
     return f"a virtual IP by {spec.virtual_ip}"

@@ -9,12 +9,13 @@ import msgspec
 
 from moxwell import config_file
 from moxwell.api.infra.address_ranges import parse_address_ranges
+from moxwell.bootstrap import talos_documents
 from moxwell.config_file import InvalidConfig
 from moxwell.errors import Invalid
 
 SECTION = "management_cluster"
 KUBE_VIP_IMAGE = "ghcr.io/kube-vip/kube-vip:v1.0.1"
-NO_VIRTUAL_IP = "none"
+NO_VIRTUAL_IP, TALOS = "none", "talos"
 _NAME = re.compile(r"^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$")
 _VERSION = re.compile(r"^v\d+\.\d+\.\d+$")
 
@@ -47,6 +48,13 @@ class ManagementTemplate(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     storages: tuple[str, ...] = ()
 
 
+class ManagementTalos(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How Talos machines are made."""
+
+    template: str = ""  # the name of an existing template; without it, that of `template`
+    patches: tuple[str, ...] = ()  # of their machine configuration, as YAML
+
+
 class ManagementSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The management cluster."""
 
@@ -66,6 +74,8 @@ class ManagementSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     services: str = "10.96.0.0/12"
     pool: str = ""
     template: ManagementTemplate | None = None
+    bootstrap: Literal["kubeadm", "talos"] = "kubeadm"
+    talos: ManagementTalos = ManagementTalos()
     virtual_ip: str = KUBE_VIP_IMAGE  # the image of kube-vip; "none": a load balancer exists
     virtual_ip_interface: str = "eth0"
     cni: Literal["bridge", "none"] = "none"  # bridge: the built-in one; none: in the manifests
@@ -100,6 +110,8 @@ def _check(spec: ManagementSpec) -> None:
         "zones must have different names": len(set(map(zone_name, spec.zones))) != len(spec.zones),
         "endpoint must be an IP address, or set virtual_ip to none": not is_address(spec.endpoint)
         and spec.virtual_ip != NO_VIRTUAL_IP,
+        "talos is set; set bootstrap: talos too": spec.talos != ManagementTalos()
+        and spec.bootstrap != TALOS,
         "pods and services must not overlap": _overlap(spec.pods, spec.services),
     }
     for problem, wrong in problems.items():
@@ -107,6 +119,36 @@ def _check(spec: ManagementSpec) -> None:
             raise InvalidConfig(f"{SECTION}: {problem}")
     for zone in spec.zones:
         _check_zone(spec, zone)
+    if spec.bootstrap == TALOS:
+        _check_talos(spec)
+
+
+def _check_talos(spec: ManagementSpec) -> None:
+    """Refuse what Talos has no use for, and machines without a template of Talos."""
+    problems: Mapping[str, Any] = {
+        "set talos.template, or template with the URL of a Talos image": not spec.talos.template
+        and spec.template is None,
+        "talos.template names an existing template; remove it, or template": spec.talos.template
+        and spec.template is not None,
+        "template.image must be the URL of a Talos image": spec.template
+        and not spec.template.image.startswith(("http://", "https://")),
+        "template.packages and the like are for kubeadm; Talos brings its programs": spec.template
+        and _installs_software(spec.template),
+        "Talos has no SSH; remove ssh_keys": spec.ssh_keys,
+        "image_repository is for kubeadm; set images in talos.patches": spec.image_repository,
+        "cni: bridge needs plugins on the nodes, which was not tried with Talos; "
+        "put a CNI into manifests": spec.cni == "bridge",
+    }
+    for problem, wrong in problems.items():
+        if wrong:
+            raise InvalidConfig(f"{SECTION} with bootstrap: talos: {problem}")
+    for patch in spec.talos.patches:
+        talos_documents.parse(patch, f"{SECTION}.talos.patches: a patch")
+
+
+def _installs_software(template: ManagementTemplate) -> bool:
+    own = (template.packages, template.packages_key, template.distribution_mirror)
+    return any((*own, template.registry_mirrors, template.proxy))
 
 
 def _check_zone(spec: ManagementSpec, zone: ManagementZone) -> None:
@@ -143,6 +185,13 @@ def is_address(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def template_name(spec: ManagementSpec) -> str:
+    """The name of the template of the machines; empty if it is found by the version."""
+    if spec.bootstrap == TALOS:
+        return spec.talos.template or f"{spec.name}-node"
+    return ""
 
 
 def zone_name(zone: ManagementZone) -> str:

@@ -1,9 +1,10 @@
 """
 Creates, reads and renews keys and X.509 certificates. Pure: PEM and the time in, PEM out.
 
-Our keys are P-256; a CA that somebody else created may have an RSA key. A leaf is renewed before
-it expires, when it lacks a name, or when another CA signed it. A CA is extended under the same
-name and key, because every node of a cluster trusts it.
+Our keys are P-256, but for the CA of Talos' API, which must have an Ed25519 key; a CA that somebody
+else created may have an RSA key. A leaf is renewed before it expires, when it lacks a name, or when
+another CA signed it. A CA is extended under the same name and key, because every node of a cluster
+trusts it.
 """
 
 import hashlib
@@ -16,7 +17,7 @@ from ipaddress import ip_address
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.utils import CryptographyDeprecationWarning
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
@@ -29,7 +30,9 @@ ADMIN_LIFETIME = timedelta(days=7)  # of what leaves this machine in a kubeconfi
 RENEW_LEAF_BEFORE = timedelta(days=30)
 EXTEND_CA_BEFORE = timedelta(days=730)  # a node keeps the CA certificate it joined with
 
-SigningKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+OwnKey = ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
+SigningKey = OwnKey | rsa.RSAPrivateKey
+_TALOS_LABEL, _LABEL = b" ED25519 PRIVATE KEY-", b" PRIVATE KEY-"  # of PKCS #8
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +81,20 @@ def public_key_hash(pem: bytes) -> str:
 
 
 def load_key(pem: bytes) -> SigningKey:
-    """A private key; ValueError if it cannot be read, Invalid if it is neither EC nor RSA."""
-    key = serialization.load_pem_private_key(pem, password=None)
-    if not isinstance(key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
+    """A private key; ValueError if it cannot be read, Invalid if it is none of these kinds."""
+    key = serialization.load_pem_private_key(pem.replace(_TALOS_LABEL, _LABEL), password=None)
+    if not isinstance(key, SigningKey):
         raise Invalid("the private key is neither RSA nor elliptic curve")
     return key
+
+
+def as_talos_key(pem: bytes) -> bytes:
+    """A private key in the form that Talos reads: SEC 1 or PKCS #1, or Ed25519 with its label."""
+    key, none = load_key(pem), serialization.NoEncryption()
+    if isinstance(key, ed25519.Ed25519PrivateKey):
+        return key_pem(key).replace(_LABEL, _TALOS_LABEL)
+    form = serialization.PrivateFormat.TraditionalOpenSSL
+    return key.private_bytes(serialization.Encoding.PEM, form, none)
 
 
 def matches(pair: KeyPair) -> bool:
@@ -113,7 +125,7 @@ def create_key() -> ec.EllipticCurvePrivateKey:
     return ec.generate_private_key(ec.SECP256R1())
 
 
-def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+def key_pem(key: OwnKey) -> bytes:
     """A private key as PKCS #8 PEM, not encrypted."""
     return key.private_bytes(
         serialization.Encoding.PEM,
@@ -134,6 +146,11 @@ def create_token_keys() -> KeyPair:
 def create_ca(common_name: str, now: datetime) -> KeyPair:
     """A new self-signed CA."""
     return _self_signed(_name(common_name), create_key(), now)
+
+
+def create_talos_ca(now: datetime) -> KeyPair:
+    """A new CA for Talos' API: its nodes request certificates with Ed25519 keys and signatures."""
+    return _self_signed(_name("", ["talos"]), ed25519.Ed25519PrivateKey.generate(), now)
 
 
 def extend_ca(ca: KeyPair, now: datetime) -> KeyPair:
@@ -166,7 +183,7 @@ def issue(
     if config.alt_names:
         names = x509.SubjectAlternativeName([_general_name(name) for name in config.alt_names])
         builder = builder.add_extension(names, critical=not config.common_name)
-    return _pair(builder.sign(signer, hashes.SHA256()), key)
+    return _pair(builder.sign(signer, _digest(signer)), key)
 
 
 # Renewing
@@ -200,7 +217,12 @@ def renewal_reason(
 # Parts of a certificate
 
 
-def _self_signed(name: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime) -> KeyPair:
+def _digest(key: SigningKey) -> hashes.SHA256 | None:
+    """The hash of a signature; Ed25519 has its own."""
+    return None if isinstance(key, ed25519.Ed25519PrivateKey) else hashes.SHA256()
+
+
+def _self_signed(name: x509.Name, key: OwnKey, now: datetime) -> KeyPair:
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     builder = (
         _builder(name, name, key, now, CA_LIFETIME)
@@ -208,13 +230,13 @@ def _self_signed(name: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime
         .add_extension(_key_usage(cert_sign=True), critical=True)
         .add_extension(identifier, critical=False)
     )
-    return _pair(builder.sign(key, hashes.SHA256()), key)
+    return _pair(builder.sign(key, _digest(key)), key)
 
 
 def _builder(
     subject: x509.Name,
     issuer: x509.Name,
-    key: ec.EllipticCurvePrivateKey,
+    key: OwnKey,
     now: datetime,
     lifetime: timedelta,
 ) -> x509.CertificateBuilder:
@@ -273,5 +295,5 @@ def _authority_key_identifier(
     return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(found.value)
 
 
-def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> KeyPair:
+def _pair(certificate: x509.Certificate, key: OwnKey) -> KeyPair:
     return KeyPair(certificate.public_bytes(serialization.Encoding.PEM), key_pem(key))

@@ -16,6 +16,7 @@ import msgspec
 
 from moxwell.api import registry
 from moxwell.api.capi.controlplane import KubeadmControlPlane
+from moxwell.api.capi.talos import TalosControlPlane
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.requests import Handler, Request, Response
@@ -29,12 +30,13 @@ from moxwell.kube.kubeconfig import ApiAccess
 from moxwell.kube.transport import ApiServerUnreachable
 from moxwell.lab.guests.control_plane import GuestControlPlane
 from moxwell.lab.guests.guest_runner import GuestRunner
+from moxwell.lab.guests.talos import TalosNodes
 from moxwell.lab.proxmox.engine import Engine
 from moxwell.management import setup as management
 from moxwell.management.manifests import ManifestStage
 from moxwell.management.objects import CONFIG_MAPS, NAMESPACES
 from moxwell.management.observed import OWN_NAMESPACE
-from moxwell.management.spec import ManagementSpec, ManagementZone
+from moxwell.management.spec import TALOS, ManagementSpec, ManagementTalos, ManagementZone
 from moxwell.pki.folder import CertificateAuthority
 from moxwell.pve.regions import Regions
 from moxwell.pve.reservations import Reservations
@@ -58,6 +60,9 @@ ZONES = (
     ),
 )
 SPEC = ManagementSpec(kubernetes="v1.34.1", endpoint=ENDPOINT, zones=ZONES, replicas=3)
+TALOS_SPEC = msgspec.structs.replace(
+    SPEC, bootstrap=TALOS, talos=ManagementTalos(template="ubuntu")
+)
 
 
 class GuestApiServers:
@@ -134,6 +139,7 @@ class BootstrapEnvironment:
     servers: GuestApiServers
     spec: ManagementSpec
     stages: tuple[ManifestStage, ...]
+    talos: TalosNodes
     tasks: list[asyncio.Task[Any]] = field(default_factory=list)
 
     @property
@@ -190,7 +196,7 @@ async def create_bootstrap_environment(
     guests = GuestRunner(servers.dial, clock, control_planes=servers)
     engine = Engine(fresh_regions(world), clock, guest_os=guests)
     chosen = tuple(stages) if stages is not None else (upstream_stage(),)
-    made = BootstrapEnvironment(clock, store, engine, servers, spec, chosen)
+    made = BootstrapEnvironment(clock, store, engine, servers, spec, chosen, guests.talos)
     made.tasks.append(asyncio.create_task(guests.run()))
     if foreign:
         transport = SimTransport(engine, "north", token=f"{TOKEN}={TOKEN_SECRET}")
@@ -223,7 +229,8 @@ def create_bootstrap_program(
         tenants,
         resources=[k.resource for k in registry.KINDS if k.declared.storage],
         infrastructure=(ProxmoxCluster, ProxmoxMachine),
-        control_planes=(KubeadmControlPlane,),
+        control_planes=(KubeadmControlPlane, TalosControlPlane),
+        dial_talos=lambda access: effects.talos(environment.talos.dial(access), access.address),
     ):
         runtime.manager.add(controller)
     spec, stages = environment.spec, environment.stages

@@ -53,8 +53,9 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, NoReturn, Protocol, TypeVar
 
 from moxwell.api.requests import Handler, Request, Response
+from moxwell.bootstrap.talos_access import TalosApi
 from moxwell.clock import Clock
-from moxwell.errors import MoxwellError
+from moxwell.errors import MoxwellError, Unreachable
 from moxwell.kube.transport import ApiServerUnreachable
 from moxwell.pve.errors import OutcomeUnknown
 from moxwell.runtime.manager import Manager, Runtime, assemble
@@ -104,6 +105,10 @@ class EffectCounter:
     def pve(self, transport: Any) -> Any:
         """The same transport to a region, counted."""
         return _CountedPve(transport, self)
+
+    def talos(self, api: TalosApi, address: str) -> TalosApi:
+        """The same API of Talos on a machine, counted."""
+        return _CountedTalos(api, address, self)
 
     async def effect(
         self,
@@ -176,6 +181,21 @@ class _CountedKube:
             lambda: self.inner.handle(request),
             refused=lambda response: response.status >= 400,
             lost=ApiServerUnreachable("the connection broke; it may have happened"),
+        )
+
+
+@dataclass
+class _CountedTalos:
+    inner: TalosApi
+    address: str
+    wires: EffectCounter
+
+    async def bootstrap(self) -> None:
+        await self.wires.effect(
+            f"Talos {self.address}: Bootstrap",
+            self.inner.bootstrap,
+            refused=lambda _: False,
+            lost=Unreachable("the connection broke; it may have happened"),
         )
 
 

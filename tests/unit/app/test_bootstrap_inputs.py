@@ -92,3 +92,11 @@ def test_the_privileges_depend_on_what_is_made(tmp_path: Path) -> None:
     assert needed_features(made) == ("machines", "templates", "pools")
     plain = read_inputs(written(tmp_path, template=None)).spec
     assert needed_features(plain) == ("machines",)
+
+
+def test_the_template_of_talos_has_no_agent_and_no_software(tmp_path: Path) -> None:
+    image = {"image": "https://images.example/talos.qcow2"}
+    found = read_inputs(written(tmp_path, bootstrap="talos", template=image))
+    assert found.spec.template is not None
+    design = template_design(found.spec, found.spec.template, "north")
+    assert (design.hardware["agent"], design.tags, design.description) == ("0", ("talos",), "")

@@ -12,6 +12,7 @@ from moxwell.api.capi.bootstrap import KubeadmConfig
 from moxwell.api.capi.controlplane import KubeadmControlPlane
 from moxwell.api.capi.core import Cluster, Machine
 from moxwell.api.capi.shared import ContractRef
+from moxwell.embedded.clusterapi.control_plane_machines import has_node
 from moxwell.embedded.clusterapi.kubeadm import certificates, cloud_config
 from moxwell.embedded.clusterapi.kubeadm.plan import (
     CreateBootstrapData,
@@ -117,7 +118,7 @@ def test_the_next_move(world: ObservedKubeadmControlPlane, expected: Any) -> Non
     else:
         assert isinstance(move, expected)
     status = plan.describe(control_plane(), world, move)
-    initialized = any(map(plan.has_node, world.machines))
+    initialized = any(map(has_node, world.machines))
     assert status.initialization.control_plane_initialized is initialized
 
 

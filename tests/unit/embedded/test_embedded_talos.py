@@ -11,11 +11,15 @@ import yaml
 
 from moxwell.api.capi.core import Cluster, Machine
 from moxwell.api.capi.talos import TalosConfig
-from moxwell.bootstrap import talos_config
+from moxwell.bootstrap import talos_config, talos_secrets
 from moxwell.embedded.clusterapi import bootstrap_tokens
 from moxwell.embedded.clusterapi.bootstrap_tokens import RenewToken
-from moxwell.embedded.clusterapi.talos.controller import machine_configuration
+from moxwell.embedded.clusterapi.talos.controller import (
+    configuration_from_secrets,
+    machine_configuration,
+)
 from moxwell.embedded.clusterapi.talos.plan import (
+    CreateFromSecrets,
     CreateTalosData,
     CreateTalosSecret,
     ObservedTalosConfig,
@@ -29,6 +33,7 @@ from moxwell.runtime.move import Done, Wait
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CA = create_ca("kubernetes", NOW)
+TALOS_SECRETS = talos_secrets.create_secrets(NOW)
 TOKEN = "abcdef.0123456789abcdef"
 
 
@@ -93,7 +98,18 @@ MOVES = {
         Done,
     ),
     "joined": (config(), seen(has_data_secret=True, joined=True), Done),
-    "a control plane": (config(generateType="controlplane"), seen(), TalosConfigReason.UNSUPPORTED),
+    "no secrets": (
+        config(generateType="controlplane"),
+        seen(),
+        TalosConfigReason.WAITING_FOR_CONTROL_PLANE,
+    ),
+    "a control plane": (
+        config(generateType="controlplane"),
+        seen(secrets=TALOS_SECRETS, reachable=False),
+        CreateFromSecrets,
+    ),
+    "a worker of Talos": (config(), seen(secrets=TALOS_SECRETS), CreateFromSecrets),
+    "the first of old": (config(generateType="init"), seen(), TalosConfigReason.UNSUPPORTED),
     "JSON patches": (
         config(configPatches=[{"op": "add"}]),
         seen(),
@@ -112,7 +128,7 @@ def test_the_next_move(config: TalosConfig, seen: ObservedTalosConfig, expected:
     else:
         assert isinstance(move, expected)
     assert describe(config, seen, move).ready == isinstance(
-        move, CreateTalosData | RenewToken | Done
+        move, CreateTalosData | CreateFromSecrets | RenewToken | Done
     )
 
 
@@ -156,3 +172,35 @@ def test_a_wrong_patch_is_refused(patch: str) -> None:
 def test_the_data_secret_names_its_format() -> None:
     made = bootstrap_tokens.data_secret(config(), "c", "x", TOKEN, kind="talos")
     assert base64.b64decode(made["data"]["format"]) == b"talos"
+
+
+def from_secrets(config: TalosConfig) -> dict[str, Any]:
+    move = next_move(config, seen(secrets=TALOS_SECRETS))
+    assert isinstance(move, CreateFromSecrets)
+    (made,) = yaml.safe_load_all(configuration_from_secrets(move))
+    assert isinstance(made, dict)
+    return made
+
+
+def test_a_control_plane_has_all_secrets_and_no_discovery_service() -> None:
+    made = from_secrets(config(generateType="controlplane"))
+    machine, cluster = made["machine"], made["cluster"]
+    assert machine["type"] == "controlplane"
+    assert b"ED25519 PRIVATE KEY" in base64.b64decode(machine["ca"]["key"])
+    assert cluster["token"] == TALOS_SECRETS.bootstrap_token
+    assert {"ca", "aggregatorCA", "etcd", "serviceAccount", "secretboxEncryptionSecret"} <= set(
+        cluster
+    )
+    assert cluster["apiServer"] == {
+        "image": "registry.k8s.io/kube-apiserver:v1.34.1",
+        "certSANs": ["192.0.2.10"],
+    }
+    assert cluster["discovery"] == {"enabled": False}
+
+
+def test_a_worker_of_talos_control_planes_has_no_private_keys() -> None:
+    made = from_secrets(config())
+    assert made["machine"]["ca"]["crt"] == talos_secrets.encoded(TALOS_SECRETS.talos.certificate)
+    assert made["machine"]["ca"]["key"] == made["cluster"]["ca"]["key"] == ""
+    assert made["machine"]["token"] == TALOS_SECRETS.trustd_token
+    assert "etcd" not in made["cluster"]

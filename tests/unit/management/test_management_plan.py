@@ -214,3 +214,11 @@ def test_the_cluster_is_created_paused() -> None:
 )
 def test_a_deployment_is_available(deployment: Any, expected: bool) -> None:
     assert is_available(deployment) is expected
+
+
+def test_why_etcd_does_not_begin_is_shown() -> None:
+    silent = {"type": "Available", "status": "Unknown", "message": "Talos at 10.0.0.10 is silent"}
+    waiting = found("TalosControlPlane", status={"conditions": [silent]})
+    move = plan.next_move(ONE, seen(CLUSTER, MACHINE, GUEST, waiting), undo=False)
+    assert isinstance(move, Wait)
+    assert "TalosControlPlane management: Talos at 10.0.0.10 is silent" in move.message

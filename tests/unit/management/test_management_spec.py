@@ -11,7 +11,7 @@ from moxwell.config_file import InvalidConfig
 from moxwell.errors import Invalid
 from moxwell.management import operator_components, operator_config, progress, spec
 from moxwell.management.manifests import ManifestStage, check_kinds
-from moxwell.management.objects import cluster_objects
+from moxwell.management.objects import cluster_objects, needed_kinds
 from moxwell.pve import config
 from moxwell.pve.config import PasswordAuth, RegionConfig, TokenAuth
 from moxwell.pve.values import SecretValue
@@ -42,6 +42,7 @@ WRONG = [
     pytest.param({"endpoint": "10.0.0.12"}, "the endpoint; exclude it", id="endpoint in range"),
     pytest.param({"endpoint": "api.example"}, "virtual_ip to none", id="a name needs a balancer"),
     pytest.param({"pods": "10.96.0.0/16"}, "overlap", id="overlap"),
+    pytest.param({"talos": {"template": "t"}}, "set bootstrap", id="Talos without asking for it"),
     pytest.param({"pods": "all"}, "networks", id="no network"),
     pytest.param({"colour": "red"}, "unknown field", id="unknown key"),
     pytest.param({"cores": "many"}, "Expected `int`", id="type"),
@@ -110,9 +111,66 @@ def test_the_preview_names_machines_objects_and_manifests() -> None:
 
 
 def test_manifests_without_cluster_api_are_refused() -> None:
-    with pytest.raises(Invalid, match="KubeadmControlPlane"):
-        check_kinds([ManifestStage("moxwell", tuple(operator_components.components()))])
-    check_kinds([ManifestStage("all", registry.make_crds(upstream=True))])
+    every = ManifestStage("all", registry.make_crds(upstream=True))
+    without = ManifestStage("moxwell", tuple(operator_components.components()))
+    for made, control_plane in ((parsed(), "KubeadmControlPlane"), (TALOS, "TalosControlPlane")):
+        with pytest.raises(Invalid, match=control_plane):
+            check_kinds([without], needed_kinds(made))
+        check_kinds([every], needed_kinds(made))
+    assert "TalosConfig" not in {kind.kind for kind in needed_kinds(parsed())}
+
+
+TALOS = parsed(bootstrap="talos", talos={"template": "talos", "patches": ["machine: {}\n"]})
+
+
+def test_talos_machines_have_their_template_and_patches() -> None:
+    made = objects(TALOS)
+    template = made["ProxmoxMachineTemplate"]["spec"]["template"]["spec"]
+    assert template["templateName"] == "talos"
+    control_plane = made["TalosControlPlane"]["spec"]
+    assert control_plane["infrastructureTemplate"]["name"] == "management-control-plane"
+    config = control_plane["controlPlaneConfig"]["controlplane"]
+    network, cluster, own = map(yaml.safe_load, config["strategicPatches"])
+    assert network["machine"]["network"]["interfaces"][0]["vip"] == {"ip": "10.0.0.5"}
+    assert cluster["cluster"]["allowSchedulingOnControlPlanes"] is True
+    assert cluster["cluster"]["network"]["cni"] == {"name": "none"}
+    assert own == {"machine": {}}
+    assert made["Cluster"]["spec"]["controlPlaneRef"]["kind"] == "TalosControlPlane"
+    lines = list(progress.preview(TALOS, ()))
+    assert "Talos from template talos; etcd begins on VM 1" in lines
+    assert any("a virtual IP by Talos" in line for line in lines)
+
+
+def test_without_virtual_ip_talos_announces_none() -> None:
+    made = parsed(
+        bootstrap="talos", talos={"template": "t"}, virtual_ip="none", endpoint="api.example"
+    )
+    config = objects(made)["TalosControlPlane"]["spec"]["controlPlaneConfig"]["controlplane"]
+    assert "vip" not in "".join(config["strategicPatches"])
+
+
+URL = {"image": "https://images.example/talos.qcow2"}
+WRONG_TALOS = [
+    pytest.param({}, "set talos.template", id="no template"),
+    pytest.param({"talos": {"template": "t"}, "template": URL}, "remove it", id="two templates"),
+    pytest.param({"template": {"image": "debian-13"}}, "the URL", id="another system"),
+    pytest.param({"template": URL | {"packages": "http://p"}}, "for kubeadm", id="packages"),
+    pytest.param({"template": URL, "ssh_keys": ["k"]}, "no SSH", id="SSH"),
+    pytest.param({"template": URL, "image_repository": "r"}, "talos.patches", id="images"),
+    pytest.param({"template": URL, "cni": "bridge"}, "manifests", id="CNI"),
+    pytest.param({"talos": {"template": "t", "patches": ["a: ["]}}, "not YAML", id="patch"),
+]
+
+
+@pytest.mark.parametrize("changes, message", WRONG_TALOS)
+def test_what_cannot_work_with_talos_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(Invalid, match=message):
+        parsed(bootstrap="talos", **changes)
+
+
+def test_the_template_that_bootstrap_makes_for_talos_is_named_by_its_machines() -> None:
+    made = objects(parsed(bootstrap="talos", template=URL))["ProxmoxMachineTemplate"]
+    assert made["spec"]["template"]["spec"]["templateName"] == "management-node"
 
 
 REGION = RegionConfig(

@@ -1,8 +1,10 @@
 """
-TalosConfig and TalosConfigTemplate of Cluster API's Talos bootstrap provider, in v1alpha3.
+The kinds of Cluster API's Talos providers, in v1alpha3: TalosConfig, its template, and
+TalosControlPlane.
 
-Its release v0.6 serves the same fields. The embedded controller knows the types ``worker`` and
-``none``; RFC 6902 patches (``configPatches``) are for the upstream provider only.
+Their releases v0.6 and v0.5 serve the same fields. The embedded controllers know the types
+``worker``, ``controlplane`` and ``none``; RFC 6902 patches (``configPatches``) are for the upstream
+providers only.
 """
 
 from collections.abc import Mapping
@@ -11,7 +13,15 @@ from typing import Any, Literal
 from msgspec import field
 
 from moxwell.api.capi.bootstrap import AGE, BootstrapInitialization
-from moxwell.api.capi.shared import BOOTSTRAP, UPSTREAM
+from moxwell.api.capi.controlplane import COLUMNS
+from moxwell.api.capi.machinesets import SCALE
+from moxwell.api.capi.shared import (
+    BOOTSTRAP,
+    CONTROL_PLANE,
+    UPSTREAM,
+    ContractRef,
+    ObjectReference,
+)
 from moxwell.api.conditions import LegacyCondition
 from moxwell.api.kinds import Object, kind
 from moxwell.api.meta import TemplateMeta, Value
@@ -87,4 +97,57 @@ class TalosConfigTemplate(Object, frozen=True, kw_only=True):
     spec: TalosConfigTemplateSpec
 
 
-KINDS: tuple[type[Object], ...] = (TalosConfig, TalosConfigTemplate)
+class TalosControlPlaneConfig(Value, frozen=True, kw_only=True):
+    """The machine configuration of the control planes."""
+
+    controlplane: TalosConfigSpec
+
+
+class TalosControlPlaneSpec(Value, frozen=True, kw_only=True):
+    """A control plane that runs on Talos machines."""
+
+    replicas: int | None = None
+    version: str
+    infrastructure_template: ObjectReference = field(name="infrastructureTemplate")
+    control_plane_config: TalosControlPlaneConfig = field(name="controlPlaneConfig")
+    rollout_strategy: Mapping[str, Any] | None = field(name="rolloutStrategy", default=None)
+
+    @property
+    def template_ref(self) -> ContractRef:
+        """The machine template, without version."""
+        ref = self.infrastructure_template
+        group = ref.api_version.partition("/")[0]
+        return ContractRef(api_group=group, kind=ref.kind, name=ref.name)
+
+
+class TalosControlPlaneStatus(Value, frozen=True, kw_only=True):
+    """The observed state; ``bootstrapped``: one of the machines is asked to begin etcd."""
+
+    selector: str = ""
+    replicas: int = 0
+    ready_replicas: int = field(name="readyReplicas", default=0)
+    unavailable_replicas: int = field(name="unavailableReplicas", default=0)
+    initialized: bool = False
+    ready: bool = False
+    bootstrapped: bool = False
+    conditions: tuple[LegacyCondition, ...] = ()
+    observed_generation: int = field(name="observedGeneration", default=0)
+
+
+@kind(
+    group=CONTROL_PLANE,
+    version="v1alpha3",
+    plural="taloscontrolplanes",
+    labels=CONTRACT,
+    scale=SCALE,
+    columns=COLUMNS,
+    **UPSTREAM,
+)
+class TalosControlPlane(Object, frozen=True, kw_only=True):
+    """A control plane on Talos machines."""
+
+    spec: TalosControlPlaneSpec
+    status: TalosControlPlaneStatus = field(default_factory=TalosControlPlaneStatus)
+
+
+KINDS: tuple[type[Object], ...] = (TalosConfig, TalosConfigTemplate, TalosControlPlane)

@@ -10,6 +10,7 @@ from moxwell.api.capi.machinesets import MachineHealthCheck
 from moxwell.api.capi.talos import TalosConfig
 from moxwell.api.ipam import GlobalInClusterIPPool, InClusterIPPool, IPAddress
 from moxwell.api.kinds import Resource
+from moxwell.bootstrap.talos_access import DialTalos
 from moxwell.clock import Clock
 from moxwell.embedded.clusterapi.cluster.controller import ClusterController
 from moxwell.embedded.clusterapi.clusterresourceset.controller import (
@@ -33,6 +34,11 @@ from moxwell.embedded.clusterapi.machinehealthcheck.controller import (
 from moxwell.embedded.clusterapi.machineset.controller import MachineSetController
 from moxwell.embedded.clusterapi.references import ReferenceResolver
 from moxwell.embedded.clusterapi.talos.controller import TalosConfigController
+from moxwell.embedded.clusterapi.taloscontrolplane.controller import (
+    TalosControlPlaneController,
+    dial_over_grpc,
+)
+from moxwell.embedded.clusterapi.taloscontrolplane.plan import AVAILABLE
 from moxwell.kube.client import Kube
 from moxwell.runtime.caches import Caches
 from moxwell.runtime.reconciler import Controller
@@ -41,8 +47,14 @@ from moxwell.runtime.tenant_clients import TenantClients
 PAUSABLE = {"cluster", "machine", "machineset", "machinedeployment", "kubeadmconfig"} | {
     "talosconfig",
     "kubeadmcontrolplane",
+    "taloscontrolplane",
     "ipaddressclaim",
     "clusterresourceset",
+}
+
+CONDITIONS = {  # that report a failed pass; the others have Ready
+    "clusterresourceset": RESOURCES_APPLIED,
+    "taloscontrolplane": AVAILABLE,
 }
 
 
@@ -55,6 +67,7 @@ def controllers(
     resources: Sequence[Resource],
     infrastructure: tuple[Any, Any],
     control_planes: Sequence[Any],
+    dial_talos: DialTalos = dial_over_grpc,
 ) -> tuple[Controller, ...]:
     """``infrastructure`` are the cluster and machine kinds of the infrastructure provider."""
     infra_cluster, infra_machine = infrastructure
@@ -71,6 +84,7 @@ def controllers(
         "kubeadmconfig": KubeadmConfigController(kube, tenants, clock),
         "talosconfig": TalosConfigController(kube, tenants, clock),
         "kubeadmcontrolplane": KubeadmControlPlaneController(kube, resolver, clock),
+        "taloscontrolplane": TalosControlPlaneController(kube, resolver, clock, dial_talos),
         "clusterresourceset": ClusterResourceSetController(
             kube, tenants, clock, caches.of(ClusterResourceSet)
         ),
@@ -86,7 +100,7 @@ def _controller(name: str, reconciler: Any) -> Controller:
         name=f"embedded.{name}",
         reconciler=reconciler,
         pausable=name in PAUSABLE,
-        condition=RESOURCES_APPLIED if name == "clusterresourceset" else None,
+        condition=CONDITIONS.get(name),
         per_shard=1 if name == "ipaddressclaim" else None,
         defers_status=may_wait if name == "machine" else None,
         urgent_status=URGENT_STATUS,

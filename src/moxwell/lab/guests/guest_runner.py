@@ -5,8 +5,8 @@ Runs the operating systems of all simulated guests; implements ``GuestOs`` of th
 guest agent. What a real guest keeps on its disk (files, its kubelet kubeconfig) is kept by SMBIOS
 UUID and survives restarts of the guest and, through ``save`` and ``load``, of the lab. A guest with
 invalid bootstrap data boots, answers the agent, reports ``error`` for cloud-init and does not join
-its cluster. A guest that runs ``kubeadm init`` is a control plane node, whose API server is served
-by a ``ControlPlaneServer``.
+its cluster. A guest that runs ``kubeadm init``, or is a control plane of Talos, is a control plane
+node, whose API server is served by a ``ControlPlaneServer``.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from moxwell.clock import Clock
 from moxwell.errors import Invalid, MoxwellError, Unreachable
 from moxwell.kube.client import Kube
 from moxwell.kube.kubeconfig import ApiAccess
-from moxwell.lab.guests import agent, hardware, join, kubeadm_init
+from moxwell.lab.guests import agent, hardware, join, kubeadm_init, talos
 from moxwell.lab.guests.config_drive import ConfigDrive, read_config_drive
 from moxwell.lab.guests.control_plane import (
     ControlPlaneServer,
@@ -43,6 +43,7 @@ from moxwell.lab.guests.pod_usage import VmLoad
 from moxwell.lab.guests.running_kubelets import RunningKubelet, RunningKubelets
 from moxwell.lab.guests.shared_connections import GuestHandler, Proxy, SharedConnections
 from moxwell.lab.guests.static_pods import MirrorPods, static_pods
+from moxwell.lab.guests.talos import TalosNode, TalosNodes
 from moxwell.lab.guests.userdata import KubeadmJoin, find_join, read_user_data, result_of_scripts
 from moxwell.pki.certificates import public_key_hash
 from moxwell.task_group import LongLivedTasks, find_error
@@ -95,6 +96,7 @@ class GuestRunner:
         self._tasks = LongLivedTasks()
         self._connections = SharedConnections(dial, clock, self._tasks.spawn, proxy)
         self.kubelets = RunningKubelets()
+        self.talos = TalosNodes(clock)
 
     async def run(self) -> None:
         """Run the guests until cancelled."""
@@ -193,14 +195,18 @@ class GuestRunner:
             boot.system.cloud_init = "done"
             return
         boot.system.hostname = config_drive.hostname or boot.vm.name
-        if persisted.kubeconfig is None:
-            persisted = await self._first_boot(boot, config_drive)
-        boot.system.cloud_init = "done"
-        if persisted.kubeconfig is not None:
-            await self._serve(boot, persisted.control_plane)
-            await self._run_node(boot, config_drive, persisted)
+        joined, cards = persisted.kubeconfig is not None, boot.system.interfaces
+        with self.talos.running(config_drive, cards, joined=joined) as node:
+            if not joined:
+                persisted = await self._first_boot(boot, config_drive, node)
+            boot.system.cloud_init = "done"
+            if persisted.kubeconfig is not None:
+                await self._serve(boot, persisted.control_plane)
+                await self._run_node(boot, config_drive, persisted)
 
-    async def _first_boot(self, boot: _Boot, config_drive: ConfigDrive) -> PersistedGuest:
+    async def _first_boot(
+        self, boot: _Boot, config_drive: ConfigDrive, node: TalosNode | None
+    ) -> PersistedGuest:
         user_data = read_user_data(config_drive)
         boot.system.hostname = user_data.hostname or boot.system.hostname
         boot.system.files.update(user_data.files)
@@ -209,7 +215,9 @@ class GuestRunner:
         if result := result_of_scripts(user_data):
             await self._clock.sleep(boot.vm.setup_seconds)
             boot.system.files.update(result)
-        if init is not None:
+        if node is not None:
+            persisted = await self._run_talos(boot, config_drive, node)
+        elif init is not None:
             persisted = await self._run_init(boot, config_drive, init, user_data.files)
         elif join_config is not None:
             persisted = await self._run_join(boot, config_drive, join_config, user_data.files)
@@ -249,6 +257,17 @@ class GuestRunner:
         return PersistedGuest(
             config_drive, stored, init.kubelet_args, init.taints, all_files, init.control_plane
         )
+
+    async def _run_talos(
+        self, boot: _Boot, config_drive: ConfigDrive, node: TalosNode
+    ) -> PersistedGuest:
+        member, dial = node.member, self._dial_for(boot)
+        await self._clock.sleep(boot.vm.setup_seconds)
+        await node.wait_for_etcd(dial, self._clock)
+        await self._serve(boot, member.control_plane)
+        stored = await join.save(await talos.initialize(member, dial, self._clock))
+        args, taints, plane = member.kubelet_args, member.taints, member.control_plane
+        return PersistedGuest(config_drive, stored, args, taints, control_plane=plane)
 
     async def _serve(self, boot: _Boot, control_plane: GuestControlPlane | None) -> None:
         """Make the guest a member of this control plane."""

@@ -7,7 +7,7 @@ node signs itself. All writes are idempotent.
 """
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from moxwell.api.requests import Handler
@@ -23,6 +23,7 @@ from moxwell.lab.guests.kubeadm_addons import addons
 from moxwell.lab.guests.kubelet import NODES
 from moxwell.lab.guests.userdata import CONTROL_PLANE
 
+Json = dict[str, Any]
 Dial = Callable[[ApiAccess], Handler]
 TIMEOUT_SECONDS = 120
 POLL_SECONDS = 1.0
@@ -32,36 +33,37 @@ EXCLUDED = "node.kubernetes.io/exclude-from-external-load-balancers"
 
 async def initialize(init: KubeadmInit, dial: Dial, clock: Clock) -> NodeKubeconfig:
     """Write the bootstrap objects and addons, and return the kubeconfig of the first node."""
-    control_plane = init.control_plane
-    kube = Kube(
-        dial(control_plane_pki.administrator(control_plane, clock.now())), manager="kubeadm"
-    )
+    plane = init.control_plane
+    objects = kubeadm.bootstrap_objects(plane.url, plane.ca, init.cluster, init.kubelet)
+    tokens = (kubeadm.token_secret(dict(t)) for t in init.tokens)
+    await write_objects(plane, (*objects, *tokens), addons(init), dial, clock)
+    access = control_plane_pki.kubelet(plane, init.node_name, clock.now())
+    return NodeKubeconfig(init.node_name, access)
+
+
+async def write_objects(
+    plane: GuestControlPlane,
+    objects: Sequence[Json],
+    created: Sequence[Json],
+    dial: Dial,
+    clock: Clock,
+) -> None:
+    """Write objects as the administrator once the API answers; ``created`` are kept if there."""
+    kube = Kube(dial(control_plane_pki.administrator(plane, clock.now())), manager="kubeadm")
     deadline = clock.monotonic() + TIMEOUT_SECONDS
     while True:
         try:
-            await _create_objects(kube, init)
+            return await _write(kube, objects, created)
         except Retryable as error:
             if clock.monotonic() >= deadline:
-                raise Unreachable(
-                    f"the API at {control_plane.url} did not come up: {error}"
-                ) from error
+                raise Unreachable(f"the API at {plane.url} did not come up: {error}") from error
             await clock.sleep(POLL_SECONDS)
-        else:
-            return NodeKubeconfig(
-                init.node_name,
-                control_plane_pki.kubelet(control_plane, init.node_name, clock.now()),
-            )
 
 
-async def _create_objects(kube: Kube, init: KubeadmInit) -> None:
-    control_plane = init.control_plane
-    objects = kubeadm.bootstrap_objects(
-        control_plane.url, control_plane.ca, init.cluster, init.kubelet
-    )
-    secrets = (kubeadm.token_secret(dict(t)) for t in init.tokens)
-    for obj in (*objects, *secrets):
+async def _write(kube: Kube, objects: Sequence[Json], created: Sequence[Json]) -> None:
+    for obj in objects:
         await kube.apply(obj, kubeadm.RESOURCES[obj["kind"]], force=True)
-    for obj in addons(init):
+    for obj in created:
         with contextlib.suppress(Conflict):  # exists: an upgrade may have changed it
             await kube.create(obj, kubeadm.RESOURCES[obj["kind"]])
 

@@ -154,32 +154,44 @@ def _command(command: Any) -> str:
 
 def _talos(text: str, config_drive: ConfigDrive) -> ParsedUserData:
     """A Talos worker: its kubelet joins with CA and token of the machine configuration."""
+    config = talos_document(text)
+    if config is None or config["machine"].get("type") not in ("worker", "controlplane"):
+        raise Invalid("user-data is neither #cloud-config nor Ignition nor a Talos node")
+    machine = config["machine"]
     try:
-        documents = [d for d in yaml_documents.load_all(text) if isinstance(d, dict)]
-        config = next((d for d in documents if "machine" in d), None)
-        if config is None or config["machine"]["type"] != "worker":
-            raise Invalid("user-data is neither #cloud-config nor Ignition nor a Talos worker")
-        machine, cluster = config["machine"], config["cluster"]
+        hostname = str((machine.get("network") or {}).get("hostname") or config_drive.hostname)
+        if machine["type"] == "controlplane":  # moxwell.lab.guests.talos reads it
+            return ParsedUserData(hostname=hostname)
+        cluster = config["cluster"]
         join = KubeadmJoin(
             endpoint=str(cluster["controlPlane"]["endpoint"]),
             token=str(cluster["token"]),
             ca_hashes=(),
             unsafe_skip_ca=False,
-            node_name=str(machine.get("network", {}).get("hostname") or config_drive.hostname),
-            kubelet_args=_talos_kubelet_args(machine["kubelet"]),
+            node_name=hostname,
+            kubelet_args=talos_kubelet_args(machine["kubelet"]),
             taints=tuple(
                 (machine["kubelet"].get("extraConfig") or {}).get("registerWithTaints", ())
             ),
             ca=base64.b64decode(cluster["ca"]["crt"]).decode(),
         )
-    except yaml.YAMLError as error:
-        raise yaml_error("user-data", error) from None
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise Invalid(f"the Talos machine configuration is incomplete: {error}") from None
     return ParsedUserData(hostname=join.node_name, join=join)
 
 
-def _talos_kubelet_args(kubelet: Mapping[str, Any]) -> Mapping[str, str]:
+def talos_document(text: str) -> dict[str, Any] | None:
+    """The document of a Talos machine configuration with its main section; None without one."""
+    if text.startswith(("#cloud-config", "## template: jinja")) or text.lstrip().startswith("{"):
+        return None
+    try:
+        documents = [d for d in yaml_documents.load_all(text) if isinstance(d, dict)]
+    except yaml.YAMLError as error:
+        raise yaml_error("user-data", error) from None
+    return next((d for d in documents if isinstance(d.get("machine"), dict)), None)
+
+
+def talos_kubelet_args(kubelet: Mapping[str, Any]) -> Mapping[str, str]:
     """The arguments, and the provider ID of the KubeletConfiguration, which they override."""
     provider_id = (kubelet.get("extraConfig") or {}).get("providerID")
     own = {"provider-id": str(provider_id)} if provider_id else {}

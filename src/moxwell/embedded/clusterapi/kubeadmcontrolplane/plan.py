@@ -1,13 +1,9 @@
 """
 The next move and the status of a KubeadmControlPlane. Pure.
 
-The first Machine runs ``kubeadm init``. The others join one after the other, each when the Machines
-before it have nodes and their bootstrap has succeeded, because etcd accepts one new member at a
-time. That a Machine has had a node is recorded in an annotation of it, so the control plane stays
-initialized while its API does not answer.
+The first Machine runs ``kubeadm init``. The others join one after the other.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -22,18 +18,23 @@ from moxwell.api.capi.controlplane import (
     ControlPlaneStatus,
     KubeadmControlPlane,
 )
-from moxwell.api.capi.core import Bootstrap, Cluster, Machine, MachineSpec
-from moxwell.api.capi.shared import BOOTSTRAP, CLUSTER_NAME, CONTROL_PLANE_LABEL, ContractRef
+from moxwell.api.capi.core import Cluster, Machine
+from moxwell.api.capi.shared import CLUSTER_NAME, CONTROL_PLANE_LABEL
 from moxwell.api.conditions import Condition
 from moxwell.api.kinds import owner_reference
 from moxwell.api.meta import ObjectMeta
+from moxwell.embedded.clusterapi import control_plane_machines
+from moxwell.embedded.clusterapi.control_plane_machines import (
+    MachineDesign,
+    deletion,
+    has_joined,
+    has_node,
+)
 from moxwell.embedded.clusterapi.kubeadm.certificates import PKI, secret_names
-from moxwell.embedded.clusterapi.machine.plan import NODE_NAME
 from moxwell.embedded.clusterapi.machines import is_ready
-from moxwell.embedded.clusterapi.machineset.plan import MissingPart, new_part, suffix
-from moxwell.embedded.clusterapi.references import instance_ref
+from moxwell.embedded.clusterapi.machineset.plan import MissingPart, new_part
 from moxwell.runtime.move import Done, Wait
-from moxwell.runtime.writes import Create, Delete, Write, Writes
+from moxwell.runtime.writes import Create, Write, Writes
 
 Json = dict[str, Any]
 POLL_SECONDS = 5.0
@@ -92,7 +93,7 @@ def next_move(
 ) -> KubeadmControlPlaneMove:
     """Certificates, kubeconfig, then one Machine after the other."""
     if owner.deleting:
-        return _deletion(seen.machines)
+        return deletion(seen.machines, KubeadmControlPlaneReason.DELETING)
     cluster = seen.cluster
     if cluster is None:
         reason = KubeadmControlPlaneReason.WAITING_FOR_CLUSTER
@@ -107,16 +108,6 @@ def next_move(
     if seen.kubeconfig_due:
         return WriteKubeconfig(owner, cluster, seen.secrets["ca"], seen.now)
     return _machines(owner, cluster, seen)
-
-
-def _deletion(machines: Sequence[Machine]) -> KubeadmControlPlaneMove:
-    if not machines:
-        return Done()
-    reason = KubeadmControlPlaneReason.DELETING
-    deletes = [Delete(Machine, m.name, m.namespace, m.uid) for m in machines if not m.deleting]
-    if deletes:
-        return Writes(tuple(deletes), reason, POLL_SECONDS)
-    return Wait(reason, requeue_after=POLL_SECONDS)
 
 
 def _machines(
@@ -142,59 +133,20 @@ def desired_replicas(owner: KubeadmControlPlane) -> int:
     return 1 if owner.spec.replicas is None else owner.spec.replicas
 
 
-def has_node(machine: Machine) -> bool:
-    """Whether the machine has, or has had, a node."""
-    return NODE_NAME in machine.metadata.annotations
-
-
-def has_joined(machine: Machine) -> bool:
-    """Whether the machine has its node and its infrastructure reports success."""
-    ready = any(
-        c.type == "InfrastructureReady" and c.status == "True" for c in machine.status.conditions
-    )
-    return has_node(machine) and ready and not machine.deleting
-
-
 def new_machine(
     owner: KubeadmControlPlane, cluster: Cluster, machines: Sequence[Machine]
 ) -> Machine:
-    """The next Machine; the objects that it names have the same name."""
+    """The next Machine."""
     template = owner.spec.machine_template
-    number, used = len(machines), {m.name for m in machines}
-    while (name := f"{owner.name}-{suffix(owner.uid, number)}") in used:
-        number += 1
-    labels = {
-        **template.metadata.labels,
-        CLUSTER_NAME: cluster.name,
-        CONTROL_PLANE_LABEL: "",
-        "cluster.x-k8s.io/control-plane-name": owner.name,
-    }
-    return Machine(
-        metadata=ObjectMeta(
-            name=name,
-            namespace=owner.namespace,
-            labels=labels,
-            annotations=template.metadata.annotations,
-            owner_references=(owner_reference(owner),),
-        ),
-        spec=MachineSpec(
-            cluster_name=cluster.name,
-            bootstrap=Bootstrap(
-                config_ref=ContractRef(api_group=BOOTSTRAP, kind="KubeadmConfig", name=name)
-            ),
-            infrastructure_ref=instance_ref(template.spec.infrastructure_ref, name),
-            version=owner.spec.version,
-            failure_domain=failure_domain(cluster, machines),
-            deletion=template.spec.deletion,
-        ),
+    design = MachineDesign(
+        version=owner.spec.version,
+        template=template.spec.infrastructure_ref,
+        bootstrap=KubeadmConfig.resource,
+        labels=template.metadata.labels,
+        annotations=template.metadata.annotations,
+        deletion=template.spec.deletion,
     )
-
-
-def failure_domain(cluster: Cluster, machines: Sequence[Machine]) -> str:
-    """The failure domain for control planes with the fewest machines; empty if there is none."""
-    domains = [d.name for d in cluster.status.failure_domains if d.control_plane is not False]
-    count = Counter(m.spec.failure_domain for m in machines)
-    return min(domains, key=lambda name: (count[name], name), default="")
+    return control_plane_machines.new_machine(owner, cluster, machines, design)
 
 
 def _new_part(owner: KubeadmControlPlane, part: MissingPart, first: bool) -> Create:

@@ -1,1 +1,1 @@
-"""The Talos bootstrap provider of Cluster API, for workers of hosted control planes."""
+"""The Talos bootstrap provider of Cluster API: machine configurations of nodes."""

@@ -1,7 +1,9 @@
 """
 The next move and the status of a TalosConfig. Pure.
 
-The data Secret is created once; until the machine has joined, its bootstrap token is kept valid.
+The data Secret is created once. A worker of a hosted control plane gets a bootstrap token of its
+own, which is kept valid until the machine has joined; where the control plane runs Talos, all nodes
+have the token of its secrets.
 """
 
 from dataclasses import dataclass, field
@@ -13,6 +15,7 @@ from moxwell.api.capi.bootstrap import BootstrapInitialization
 from moxwell.api.capi.core import Cluster, Machine
 from moxwell.api.capi.talos import TalosConfig, TalosConfigStatus
 from moxwell.api.conditions import LegacyCondition
+from moxwell.bootstrap.talos_secrets import TalosSecrets
 from moxwell.embedded.clusterapi.bootstrap_tokens import RENEW_SECONDS, RenewToken, renewal
 from moxwell.runtime.move import Done, Wait
 
@@ -39,6 +42,7 @@ class ObservedTalosConfig:
     token_secret: Json | None = field(default=None, repr=False)
     ca_secret: Json | None = field(default=None, repr=False)
     talos_secret: Json | None = field(default=None, repr=False)
+    secrets: TalosSecrets | None = None  # of Talos control planes
     reachable: bool = False
 
 
@@ -64,7 +68,18 @@ class CreateTalosData:
     requeue_after: float = RENEW_SECONDS
 
 
-TalosConfigMove = CreateTalosSecret | CreateTalosData | RenewToken | Wait | Done
+@dataclass(frozen=True, slots=True)
+class CreateFromSecrets:
+    """Create the data Secret of a node whose control plane runs Talos."""
+
+    config: TalosConfig = field(repr=False)
+    cluster: Cluster = field(repr=False)
+    machine: Machine = field(repr=False)
+    secrets: TalosSecrets
+    requeue_after: float = RENEW_SECONDS
+
+
+TalosConfigMove = CreateTalosSecret | CreateTalosData | CreateFromSecrets | RenewToken | Wait | Done
 
 
 def next_move(config: TalosConfig, seen: ObservedTalosConfig) -> TalosConfigMove:
@@ -76,6 +91,8 @@ def next_move(config: TalosConfig, seen: ObservedTalosConfig) -> TalosConfigMove
         return _wait(TalosConfigReason.WAITING_FOR_MACHINE, "no Machine owns this object yet")
     if seen.has_data_secret:
         return renewal(machine, seen.token_secret, seen.now)
+    if cluster is not None and (seen.secrets is not None or is_control_plane(config)):
+        return _from_secrets(config, cluster, machine, seen.secrets)
     ready = cluster is not None and cluster.status.initialization.control_plane_initialized
     if cluster is None or not ready or seen.ca_secret is None or not seen.reachable:
         text = f"the control plane of cluster {machine.spec.cluster_name} is not initialized yet"
@@ -85,13 +102,29 @@ def next_move(config: TalosConfig, seen: ObservedTalosConfig) -> TalosConfigMove
     return CreateTalosData(config, cluster, machine, seen.ca_secret, seen.talos_secret, seen.now)
 
 
+def _from_secrets(
+    config: TalosConfig, cluster: Cluster, machine: Machine, secrets: TalosSecrets | None
+) -> TalosConfigMove:
+    reason, name = TalosConfigReason.WAITING_FOR_CONTROL_PLANE, cluster.name
+    if secrets is None:
+        return _wait(reason, f"the control plane of cluster {name} has not made its secrets yet")
+    if not cluster.spec.control_plane_endpoint:
+        return _wait(reason, f"cluster {name} has no endpoint yet")
+    return CreateFromSecrets(config, cluster, machine, secrets)
+
+
+def is_control_plane(config: TalosConfig) -> bool:
+    """Whether the machine is a control plane."""
+    return config.spec.generate_type == "controlplane"
+
+
 def refusal(config: TalosConfig) -> str:
     """Why the embedded provider cannot make this configuration; empty if it can."""
     spec = config.spec
-    if spec.generate_type not in ("worker", "none"):
+    if spec.generate_type not in ("worker", "controlplane", "none"):
         return (
             f"generateType {spec.generate_type} is not supported without the Talos provider of "
-            "Cluster API: control planes are hosted; use worker, or none with data"
+            "Cluster API; use worker, controlplane, or none with data"
         )
     if spec.config_patches:
         return "configPatches are not supported here; use strategicPatches"

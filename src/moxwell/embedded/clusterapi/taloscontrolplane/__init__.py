@@ -1,0 +1,1 @@
+"""The Talos control plane provider of Cluster API, without rollouts and remediation."""
