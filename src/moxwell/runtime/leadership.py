@@ -30,6 +30,7 @@ from moxwell.runtime.metrics import Metrics
 from moxwell.runtime.settings import ManagerSettings
 
 LABEL = "moxwell.dev/lease-of"
+PLAIN_LENGTH = 39  # of the shard in the name of its lease, which has 63 characters at most
 THIRD = 1 / 3  # fraction of the deadline: a round of sharding makes three requests in sequence
 JITTER = 1.2  # fraction of the retry period while another replica holds the lease
 
@@ -186,7 +187,7 @@ def deal(regions: Collection[str], members: Collection[str]) -> dict[str, str]:
 
 def lease_name(prefix: str, word: str, shard: str) -> str:
     """A valid lease name, unique per shard."""
-    plain = re.sub(r"[^a-z0-9-]+", "-", shard.lower()).strip("-")[:40]
+    plain = re.sub(r"[^a-z0-9-]+", "-", shard.lower()).strip("-")[:PLAIN_LENGTH]
     mark = hashlib.blake2b(shard.encode(), digest_size=4).hexdigest()
     return "-".join(part for part in (prefix, word, plain, mark) if part)
 
