@@ -158,7 +158,7 @@ class OperatorFlags:
     ] = False
     concurrency: Annotated[
         int, typer.Option("--concurrency", min=1, help="Concurrent reconciles per region.")
-    ] = 4
+    ] = 10
     health_port: Annotated[
         int, typer.Option("--health-port", help="Port of /healthz, /readyz and /metrics.")
     ] = 8081

@@ -99,8 +99,9 @@ class Controller:
     lists condition types that are removed when a pass does not return them. ``pausable`` kinds
     follow Cluster API's pause rules. A controller without a finalizer does not get objects that are
     being deleted, unless ``sees_deleting`` is set. A pass of an object for which ``defers_status``
-    is true may leave the status to a later pass, unless it turns a condition or changes one of the
-    fields ``urgent_status``, for which other controllers wait.
+    is true may leave the status to a later pass. Unless the object is being deleted, a status that
+    turns a condition or changes one of the fields ``urgent_status`` is written at once, because
+    other controllers wait for it.
     """
 
     name: str

@@ -263,7 +263,8 @@ class Worker:
         if not change or may is None or not may(obj):
             self._deferral.forget(key)
             return False
-        urgent = is_urgent(obj, change, self.controller.urgent_status)
+        deleting = meta_of(obj).deletion_timestamp is not None
+        urgent = not deleting and is_urgent(obj, change, self.controller.urgent_status)
         seconds = self._deferral.seconds(key, requeue_after, urgent=urgent)
         if seconds:
             self.queue.add_after(key, seconds, shard=self._shard(obj))

@@ -50,7 +50,16 @@ from moxwell.pve.model import InventoryChange, InventoryEvent, ObservedGuest
 from moxwell.pve.ownership import Mark
 from moxwell.pve.regions import Region, Regions
 from moxwell.pve.reservations import Reservations
-from moxwell.pve.steps import Clone, DeleteVolume, ResizeDisk, Start, UploadIso
+from moxwell.pve.steps import (
+    Clone,
+    DeleteVolume,
+    Destroy,
+    ResizeDisk,
+    Shutdown,
+    Start,
+    Stop,
+    UploadIso,
+)
 from moxwell.pve.tasks import TaskEnded
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
@@ -62,7 +71,8 @@ NAME = "infra.machine"
 FINALIZER = "proxmoxmachine.infrastructure.cluster.x-k8s.io"
 BY_MARK, BY_CLUSTER = "infra.mark", "infra.cluster"
 AT_ONCE, POLL_SECONDS, SAFETY_SECONDS = 0.1, 3.0, 60.0
-TASKS = (UploadIso, DeleteVolume, ResizeDisk, Start)  # their end causes the next pass
+# the end of their task causes the next pass
+TASKS = (UploadIso, DeleteVolume, ResizeDisk, Start, Shutdown, Stop, Destroy)
 URGENT_STATUS = ("initialization",)  # the Machine waits for it
 EVENTS = frozenset({"Clone", "Start", "Destroy", "Shutdown", "RemoveStaleClone", "RemoveDisk"})
 
@@ -142,7 +152,7 @@ class MachineReconciler(Reconciler[ProxmoxMachine, ObservedProxmoxMachine, Move,
         if isinstance(move, AddressMove):
             return POLL_SECONDS
         if isinstance(move, TakeStep):
-            follows = not isinstance(move.step, TASKS) and move.step.expects() is not None
+            follows = move.step.expects() is not None and not self._is_followed(move)
             return AT_ONCE if follows else POLL_SECONDS
         return AT_ONCE
 
@@ -177,6 +187,11 @@ class MachineReconciler(Reconciler[ProxmoxMachine, ObservedProxmoxMachine, Move,
         if isinstance(step, UploadIso | DeleteVolume):
             change = IsoChange(step.volid, isinstance(step, UploadIso))
             self._isos.expect(upid, region, step.storage, change)
+
+    def _is_followed(self, move: TakeStep) -> bool:
+        """Whether the end of the step's task causes the next pass."""
+        region = self._regions.scope(move.scope)[move.step.region]
+        return isinstance(move.step, TASKS) and bool(region.tasks.of(move.owner))
 
     async def _clone(self, move: TakeStep, step: Clone, region: Region) -> None:
         """Start a clone, unless another pass took the last place since the decision."""
