@@ -3,14 +3,14 @@
 import hashlib
 from typing import Any
 
-from moxwell.lab.proxmox.config_schema import formats, property_strings
+from moxwell.lab.proxmox import datacenter_options
+from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.errors import PveException, die, param_error
+from moxwell.lab.proxmox.qemu import tags
 from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute
 from moxwell.lab.proxmox.route_permissions import anyone, by_schema, perm
 from moxwell.lab.proxmox.state import Row, SimRegion
-
-FIRST, LAST = 100, 1000000
 
 
 def status(call: PveCall) -> list[Row]:
@@ -54,8 +54,7 @@ def next_id(call: PveCall) -> str:
         if vmid in region.guests:
             raise param_error({"vmid": f"VM {vmid} already exists"})
         return str(vmid)
-    bounds = region.options.get("next-id", {})
-    lower, upper = int(bounds.get("lower", FIRST)), int(bounds.get("upper", LAST))
+    lower, upper = datacenter_options.vmid_range(region)
     for vmid in range(lower, upper):
         if vmid not in region.guests:
             return str(vmid)
@@ -66,53 +65,15 @@ _PUBLIC_OPTIONS = ("console", "tag-style")
 
 
 def get_options(call: PveCall) -> Row:
-    options = {"mac_prefix": "BC:24:11", "description": "", **call.region.options}
+    options = datacenter_options.read(call.region)
     if not call.has_privileges("/", "Sys.Audit"):
         options = {name: options[name] for name in _PUBLIC_OPTIONS if name in options}
-    return options | {"allowed-tags": _allowed_tags(call)}
-
-
-def _allowed_tags(call: PveCall) -> list[str]:
-    """The tags a user may set: registered tags, and tags of guests that the user may audit."""
-    tags = set(formats.split_list(str(call.region.options.get("registered-tags", ""))))
-    for vmid, guest in call.region.guests.items():
-        if guest.conf.get("tags") and call.has_privileges(f"/vms/{vmid}", "VM.Audit"):
-            tags |= set(formats.split_list(str(guest.conf["tags"])))
-    return sorted(tags)
+    return options | {"allowed-tags": sorted(tags.choose(call).allowed)}
 
 
 def set_options(call: PveCall) -> None:
-    options = call.region.options
-    call.params.pop("digest", None)
-    removed = formats.split_list(call.params.pop("delete", ""))
-    options.update({name: _option(name, value) for name, value in call.params.items()})
-    for name in removed:
-        options.pop(name, None)
-
-
-def _option(name: str, value: Any) -> Any:
-    if name == "next-id":
-        parts = property_strings.split(value, None)
-        lower, upper = int(parts.get("lower", FIRST)), int(parts.get("upper", LAST))
-        if lower > upper:
-            raise die(f"lower ({lower}) <= upper ({upper}) boundary rule broken")
-        return parts
-    if name in _NESTED:
-        return property_strings.split(value, _NESTED[name])
-    return value
-
-
-_NESTED: dict[str, str | None] = {
-    "migration": "type",
-    "ha": None,
-    "bwlimit": "default",
-    "u2f": None,
-    "webauthn": None,
-    "crs": "ha",
-    "tag-style": None,
-    "user-tag-access": None,
-    "notify": None,
-}
+    deleted = formats.split_list(call.params.pop("delete", ""))
+    datacenter_options.write(call.region, call.params, deleted)
 
 
 def log(call: PveCall) -> list[Row]:

@@ -7,6 +7,7 @@ import re
 import struct
 import uuid
 
+from moxwell.lab.proxmox import datacenter_options
 from moxwell.lab.proxmox.config_schema import devices, formats
 from moxwell.lab.proxmox.errors import die
 from moxwell.lab.proxmox.request_context import PveCall, RegionRuntime
@@ -42,11 +43,11 @@ def meta(runtime: RegionRuntime) -> str:
 
 def normalize_tags(call: PveCall, text: str) -> str:
     """Tags as PVE stores them: unique, lower case and sorted unless configured otherwise."""
-    style = str(call.region.options.get("tag-style") or "")
+    style = datacenter_options.option(call.region, "tag-style") or {}
     tags = formats.split_list(text)
-    if "case-sensitive=1" not in style:
+    if not style.get("case-sensitive"):
         tags = [tag.lower() for tag in tags]
-    if "ordering=config" not in style:
+    if style.get("ordering") != "config":
         tags.sort()
     return ";".join(dict.fromkeys(tags))
 

@@ -3,12 +3,25 @@ Who may set which tags of a guest (``user-tag-access`` and ``registered-tags`` o
 """
 
 from collections import Counter
+from dataclasses import dataclass
 
+from moxwell.lab.proxmox import datacenter_options
 from moxwell.lab.proxmox.config_schema import formats
-from moxwell.lab.proxmox.config_schema.property_strings import split
 from moxwell.lab.proxmox.errors import forbidden
 from moxwell.lab.proxmox.qemu import privileges
 from moxwell.lab.proxmox.request_context import PveCall
+
+
+@dataclass(frozen=True, slots=True)
+class TagChoice:
+    """The tags that a caller may set, those of administrators, and whether any other is allowed."""
+
+    allowed: frozenset[str]
+    registered: frozenset[str]
+    freeform: bool
+
+    def allows(self, tag: str) -> bool:
+        return (tag in self.allowed or self.freeform) and tag not in self.registered
 
 
 def check(call: PveCall, vmid: int, old: str, new: str) -> None:
@@ -17,32 +30,31 @@ def check(call: PveCall, vmid: int, old: str, new: str) -> None:
     if call.has_privileges("/", "Sys.Modify"):
         return
     before, after = Counter(formats.split_list(old)), Counter(formats.split_list(new))
-    allowed, privileged, freeform = _allowed(call)
+    choice = choose(call)
     for tag in sorted(before | after):
-        if before[tag] == after[tag]:
-            continue
-        if (tag not in allowed and not freeform) or tag in privileged:
+        if before[tag] != after[tag] and not choice.allows(tag):
             raise forbidden(f"/, Sys.Modify for modifying tag '{tag}'")
 
 
-def _allowed(call: PveCall) -> tuple[set[str], set[str], bool]:
-    """The tags of the list, those of administrators, and whether any other tag is allowed."""
-    options = call.region.options
-    access = split(str(options.get("user-tag-access") or ""), None)
-    privileged = set(formats.split_list(str(options.get("registered-tags") or "")))
+def choose(call: PveCall) -> TagChoice:
+    """What the caller may set; registered tags are for those with Sys.Modify."""
+    region, privileged = call.region, call.has_privileges("/", "Sys.Modify")
+    registered = frozenset(datacenter_options.option(region, "registered-tags") or ())
+    access = datacenter_options.option(region, "user-tag-access") or {}
     mode = access.get("user-allow", "free")
-    allowed = set()
-    if mode in ("list", "existing"):
-        allowed |= set(formats.split_list(access.get("user-allow-list", "")))
-    if mode == "existing":
-        allowed |= _existing(call)
-    return allowed - privileged, privileged, mode == "free"
+    found: set[str] = set()
+    if mode != "none" or privileged:
+        found |= set(access.get("user-allow-list", ()))
+    if mode in ("free", "existing") or privileged:
+        found |= _existing(call, everywhere=privileged)
+    allowed = found | registered if privileged else found - registered
+    return TagChoice(frozenset(allowed), registered, mode == "free")
 
 
-def _existing(call: PveCall) -> set[str]:
-    """The tags of the guests that the caller may audit."""
+def _existing(call: PveCall, *, everywhere: bool) -> set[str]:
+    """The tags of all guests, or of those that the caller may audit."""
     found = set()
     for guest in call.region.guests.values():
-        if call.has_privileges(f"/vms/{guest.vmid}", "VM.Audit"):
+        if everywhere or call.has_privileges(f"/vms/{guest.vmid}", "VM.Audit"):
             found |= set(formats.split_list(str(guest.conf.get("tags", ""))))
     return found
