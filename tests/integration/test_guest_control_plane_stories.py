@@ -67,6 +67,8 @@ class StubVm:
     def load(self) -> tuple[float, float]:
         return 0.25, 0.5
 
+    def report_load(self, cpu: float, memory: float, /) -> None: ...
+
 
 def _pem(key: rsa.RSAPrivateKey) -> str:
     form = serialization.PrivateFormat.TraditionalOpenSSL

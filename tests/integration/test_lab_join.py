@@ -79,6 +79,8 @@ class StubVm:
     def load(self) -> tuple[float, float]:
         return 0.25, 0.5
 
+    def report_load(self, cpu: float, memory: float, /) -> None: ...
+
     def live_config(self) -> dict[str, Any]:
         return self.conf
 

@@ -39,7 +39,7 @@ from moxwell.lab.guests.control_plane import (
 from moxwell.lab.guests.hardware import SimulatedVm
 from moxwell.lab.guests.join import NodeKubeconfig, StoredKubeconfig
 from moxwell.lab.guests.kubelet import NodeFacts, SimulatedKubelet
-from moxwell.lab.guests.pod_usage import VmLoad
+from moxwell.lab.guests.pod_usage import ResourceUsage, VmLoad
 from moxwell.lab.guests.running_kubelets import RunningKubelet, RunningKubelets
 from moxwell.lab.guests.shared_connections import GuestHandler, Proxy, SharedConnections
 from moxwell.lab.guests.static_pods import MirrorPods, static_pods
@@ -296,6 +296,7 @@ class GuestRunner:
             self._clock,
             boot.vm.live_config,
             self._connections.pods(kubeconfig.access),
+            partial(_report_usage, boot.vm, facts),
         )
         cluster = public_key_hash(kubeconfig.access.ca.encode())
         running = RunningKubelet(facts, lambda: kubelet.pods, lambda: VmLoad(*boot.vm.load()))
@@ -392,6 +393,11 @@ def _files_after_success(
     if sentinel:
         all_files[SENTINEL] = boot.system.files[SENTINEL] = "success\n"
     return all_files
+
+
+def _report_usage(vm: SimulatedVm, facts: NodeFacts, usage: ResourceUsage) -> None:
+    """Tell Proxmox which shares of its hardware a node uses."""
+    vm.report_load(usage.cpu / facts.cpus, usage.memory / (facts.memory_mib << 20))
 
 
 def _node_facts(

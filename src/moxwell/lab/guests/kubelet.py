@@ -16,8 +16,9 @@ from moxwell.api.meta import micro_time
 from moxwell.clock import Clock
 from moxwell.errors import Conflict, Denied, Missing, Retryable
 from moxwell.kube.client import Kube
+from moxwell.lab.guests.pod_usage import ResourceUsage, typical_usage
 from moxwell.lab.guests.pod_watch import PodWatch
-from moxwell.lab.guests.pods import PodRunner
+from moxwell.lab.guests.pods import PodRunner, is_running
 from moxwell.lab.guests.volumes import VolumeManager
 
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
@@ -171,12 +172,14 @@ class SimulatedKubelet:
         clock: Clock,
         live_config: Callable[[], Mapping[str, Any]] = dict,
         pods: PodWatch | None = None,
+        report_usage: Callable[[ResourceUsage], None] = lambda usage: None,
     ) -> None:
-        self._kube = kube
+        """``report_usage`` is called with what the pods use when one of them changed."""
+        self._kube, self._report_usage = kube, report_usage
         self._facts = facts
         self._clock = clock
         self._volumes = VolumeManager(kube, facts.name, live_config, clock)
-        self._pods = PodRunner(kube, facts.name, clock, self._volumes, pods)
+        self._pods = PodRunner(kube, facts.name, clock, self._volumes, pods, self._report)
         self._renewed = clock.monotonic()
         self._uid = self._lease_owner = ""  # of the Node, and of the owner of the lease
 
@@ -184,6 +187,9 @@ class SimulatedKubelet:
     def pods(self) -> Mapping[str, dict[str, Any]]:
         """The pods of this node by UID."""
         return self._pods.pods
+
+    def _report(self) -> None:
+        self._report_usage(typical_usage(filter(is_running, self.pods.values())))
 
     async def register(self) -> None:
         """Create the Node if it does not exist and update its status; idempotent."""

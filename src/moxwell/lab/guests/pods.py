@@ -10,6 +10,7 @@ domain that never exists (RFC 2606): ``ImagePullBackOff``.
 import asyncio
 import hashlib
 import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from moxwell.api.kinds import Resource
@@ -129,6 +130,10 @@ def is_finite(pod: dict[str, Any]) -> bool:
     return str(pod["spec"].get("restartPolicy", "Always")) != "Always"
 
 
+def is_running(pod: Mapping[str, Any]) -> bool:
+    return (pod.get("status") or {}).get("phase") == "Running"
+
+
 class PodRunner:
     """Runs the pods of one node."""
 
@@ -139,8 +144,14 @@ class PodRunner:
         clock: Clock,
         volumes: VolumeManager,
         shared: PodWatch | None = None,
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        """Without a ``shared`` watch it watches the pods of its node itself."""
+        """
+        Without a ``shared`` watch it watches the pods of its node itself.
+
+        ``on_change`` is called when a pod begins or ends to run.
+        """
+        self._on_change = on_change
         self._kube, self._node, self._clock, self._volumes = kube, node, clock, volumes
         self._shared = shared
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -151,12 +162,16 @@ class PodRunner:
         async with asyncio.TaskGroup() as group:
 
             def deliver(pod: dict[str, Any], deleted: bool) -> None:
+                uid = pod["metadata"]["uid"]
+                ran = is_running(self.pods.get(uid, {}))
                 if deleted:
-                    self._volumes.remove_pod(pod["metadata"]["uid"])
-                    self.pods.pop(pod["metadata"]["uid"], None)
+                    self._volumes.remove_pod(uid)
+                    self.pods.pop(uid, None)
                 else:
-                    self.pods[pod["metadata"]["uid"]] = pod
+                    self.pods[uid] = pod
                     self._sync_pod(pod, group)
+                if ran is not is_running(self.pods.get(uid, {})):
+                    self._on_change()
 
             if self._shared is not None:
                 await shared_watch(self._shared, self._node, deliver)

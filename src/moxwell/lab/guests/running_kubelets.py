@@ -9,6 +9,7 @@ from moxwell.errors import Missing
 from moxwell.lab.guests import pod_usage
 from moxwell.lab.guests.kubelet import NodeFacts
 from moxwell.lab.guests.pod_usage import VmLoad
+from moxwell.lab.guests.pods import is_running
 
 Json = dict[str, Any]
 
@@ -30,7 +31,7 @@ class RunningKubelet:
 
     def usage(self, now: datetime) -> Json:
         """What the node and its running pods use, as in the metrics API."""
-        running = [p for p in self.pods().values() if _is_running(p)]
+        running = [p for p in self.pods().values() if is_running(p)]
         facts = self.facts
         node = pod_usage.node_usage(running, self.load(), facts.cpus, facts.memory_mib, now)
         return {"usage": node.as_json(), "pods": [_pod_metrics(pod, now) for pod in running]}
@@ -64,10 +65,6 @@ class RunningKubelets:
         """The usage of all nodes of a cluster, by name."""
         found = {node: k for (name, node), k in self._kubelets.items() if name == cluster}
         return {node: kubelet.usage(now) for node, kubelet in found.items()}
-
-
-def _is_running(pod: Json) -> bool:
-    return (pod.get("status") or {}).get("phase") == "Running"
 
 
 def _pod_metrics(pod: Json, now: datetime) -> Json:

@@ -34,7 +34,10 @@ class GuestVm:
     setup_seconds: float = 8.0  # additional duration of the first boot
     load: Callable[[], tuple[float, float]] = field(
         default=lambda: (0.01, 0.5)
-    )  # the shares of its vCPUs and its memory that it uses
+    )  # the least shares of its vCPUs and its memory that it uses
+    report_load: Callable[[float, float], None] = field(
+        default=lambda cpu, memory: None
+    )  # called with the shares that it uses
 
 
 class GuestAgentNotRunning(PveException):

@@ -54,7 +54,7 @@ def success_response(result: Any, *, extjs: bool) -> SimResponse:
         body["data"] = result.data
         if result.total is not None:
             body["total"] = result.total
-        body.update(result.temporary)
+        body.update(result.beside)
     else:
         body["data"] = result
     if extjs:

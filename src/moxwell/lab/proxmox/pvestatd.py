@@ -58,8 +58,8 @@ def guest_status(region: SimRegion, guest: SimGuest) -> StatdStatus:
         maxdisk=boot_disk_bytes(guest),
         started=guest.started if guest.running else 0.0,
         lock=str(conf["lock"]) if conf.get("lock") else None,
-        cpu_load=guest.cpu_load,
-        memory_load=guest.memory_load,
+        cpu_load=guest.cpu_share,
+        memory_load=guest.memory_share,
     )
 
 

@@ -17,6 +17,7 @@ from moxwell.clock import Clock
 from moxwell.lab.proxmox.access import permissions
 from moxwell.lab.proxmox.errors import PveException, forbidden
 from moxwell.lab.proxmox.guest import GuestOs
+from moxwell.lab.proxmox.load_history import LoadHistory
 from moxwell.lab.proxmox.state import SimGuest, SimHost, SimRegion
 from moxwell.lab.proxmox.tasks import FileLocks, Worker, Workers
 
@@ -54,6 +55,7 @@ class RegionRuntime:
     run_in_background: Callable[[Any], None]  # runs a coroutine in the background (boots, HA, ...)
     silent_agents: set[int] = field(default_factory=set)  # fault: agents that do not answer
     module_data: dict[str, Any] = field(default_factory=dict)  # in-memory data of endpoint modules
+    loads: LoadHistory = field(default_factory=LoadHistory)
     requests: AnsweredRequests = field(default_factory=AnsweredRequests)
 
     def now(self) -> float:
@@ -63,6 +65,7 @@ class RegionRuntime:
     def mark_changed(self, vmid: int) -> None:
         """Mark a guest as changed, so that the next pvestatd update includes it."""
         self.region.changed.add(vmid)
+        self.loads.note(self.region, vmid, self.now())
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,7 @@ class PagedList:
 
     data: Any
     total: int | None = None
-    temporary: dict[str, Any] = field(default_factory=dict)
+    beside: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,8 @@ from moxwell.lab.proxmox.state import (
     StatdStatus,
 )
 
+OWN_CPU, OWN_MEMORY = 0.02, 1 << 30  # what a host uses without guests
+
 
 def list_resources(call: PveCall) -> list[Any]:
     requested = call.get("type")
@@ -165,15 +167,12 @@ def cpu_in_use(region: SimRegion, host: SimHost) -> float:
     """The share of a host's CPUs in use: its own part, and what its running guests use."""
     guests = (s for s in region.statd_status.values() if s.started and s.node == host.name)
     used = sum(statd.cpu_load * statd.maxcpu for statd in guests)
-    return round(min(_OWN_CPU + used / host.cpus, 1.0), 6)
-
-
-_OWN_CPU = 0.02
+    return round(min(OWN_CPU + used / host.cpus, 1.0), 6)
 
 
 def memory_in_use(region: SimRegion) -> dict[str, int]:
     """Memory in use per host: its own, and what its running guests use."""
-    used = dict.fromkeys(region.hosts, 1 << 30)
+    used = dict.fromkeys(region.hosts, OWN_MEMORY)
     for statd in region.statd_status.values():
         if statd.started and statd.node in used:
             used[statd.node] += int(statd.maxmem * statd.memory_load)

@@ -67,6 +67,7 @@ class SimHost:
     lost_at: float | None = None
     maintenance: bool = False
     bridges: dict[str, Row] = field(default_factory=dict)  # iface -> row of /nodes/N/network
+    new_network: dict[str, Row] | None = None  # what is written and not yet applied
     settings: Row = field(default_factory=dict)  # node config: description, wakeonlan, dns, time
     firewall: SimFirewall = field(default_factory=SimFirewall)
     pci: dict[str, Row] = field(default_factory=dict)  # address -> row of hardware/pci
@@ -179,7 +180,19 @@ class SimGuest:
     incarnation: int = 0  # differs when a VMID is reused
     cpu_load: float = 0.01  # share of its vCPUs that the guest uses
     memory_load: float = 0.5  # share of its memory that the guest uses
+    used_cpu: float = 0.0  # what its operating system reported, as shares
+    used_memory: float = 0.0
     fault_status: str = ""  # a status of QEMU that a fault sets: internal-error, io-error, ...
+
+    @property
+    def cpu_share(self) -> float:
+        """The share of its vCPUs in use."""
+        return max(self.cpu_load, self.used_cpu)
+
+    @property
+    def memory_share(self) -> float:
+        """The share of its memory in use."""
+        return max(self.memory_load, self.used_memory)
 
     @property
     def status_word(self) -> str:

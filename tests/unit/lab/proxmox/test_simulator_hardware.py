@@ -8,6 +8,7 @@ from moxwell.errors import Invalid
 from moxwell.lab.proxmox import chaos
 from moxwell.lab.proxmox.errors import PveException
 from moxwell.lab.proxmox.mappings import check_pci
+from moxwell.lab.proxmox.qemu.start import guest_vm
 from moxwell.lab.proxmox.section_config import SectionType
 from moxwell.lab.proxmox.state import SimHost, SimRegion
 from moxwell.lab.proxmox.world import read_world
@@ -79,9 +80,44 @@ def test_figures_follow_the_load_of_guests() -> None:
         rows = {row["id"]: row for row in await sim.get("/cluster/resources")}
         assert (rows["qemu/100"]["cpu"], rows["qemu/100"]["mem"]) == (0.5, 1 << 30)
         assert rows["node/n1"]["cpu"] == pytest.approx(0.52)
-        data = await sim.get("/nodes/n1/rrddata", timeframe="hour")
-        assert data[-1]["cpu"] == pytest.approx(0.52)
-        assert len(data) == 70
+
+    run_session(body)
+
+
+def test_rrddata_shows_what_was_used_at_each_time() -> None:
+    async def body(sim: SimulatorSession) -> None:
+        await sim.vm(memory="4096", cores="4")
+        await sim.run_task("POST", "/nodes/n1/qemu/100/status/start")
+        for cpu in (0.25, 0.5):
+            await sim.clock.sleep(300)
+            changed = {"vmid": 100, "cpu": cpu, "memory": cpu}
+            chaos.perform(sim.engine.runtimes["r1"], "load", changed)
+        await sim.clock.sleep(300)
+        await sim.run_task("POST", "/nodes/n1/qemu/100/status/stop")
+        await sim.clock.sleep(300)
+        node = await sim.get("/nodes/n1/rrddata", timeframe="hour")
+        guest = await sim.get("/nodes/n1/qemu/100/rrddata", timeframe="hour")
+        assert len(node) == len(guest) == 70
+        assert [row.get("cpu") for row in guest[-18::5]] == [0.01, 0.25, 0.5, 0.0]
+        assert "cpu" not in guest[0]
+        assert [row["cpu"] for row in node[-18::5]] == pytest.approx([0.03, 0.27, 0.52, 0.02])
+        assert guest[-8]["mem"] == 2 << 30
+        assert node[-1]["memused"] < node[-8]["memused"]
+
+    run_session(body)
+
+
+def test_a_guest_reports_what_it_uses() -> None:
+    async def body(sim: SimulatorSession) -> None:
+        await sim.vm(memory="4096", cores="4")
+        runtime, guest = sim.engine.runtimes["r1"], sim.region.guests[100]
+        for command, used, shown in (("start", 0.75, 0.75), ("stop", 0.9, 0), ("start", 0.0, 0.01)):
+            await sim.run_task("POST", f"/nodes/n1/qemu/100/status/{command}")
+            guest_vm(runtime, guest).report_load(used, used)
+            await sim.clock.sleep(11)
+            (row,) = await sim.get("/cluster/resources", type="vm")
+            current = await sim.get("/nodes/n1/qemu/100/status/current")
+            assert row["cpu"] == current["cpu"] == shown
 
     run_session(body)
 
@@ -174,11 +210,21 @@ def test_snapshots_on_lvm_need_a_volume_chain() -> None:
         for name in ("s1", "s2"):
             ended = await sim.run_task("POST", f"{path}/snapshot", snapname=name)
             assert ended.status == "OK"
+        assert await used(sim) == 4 << 30  # of the unused disk, of the other one and its snapshots
+        full = await sim.run_task("POST", f"{path}/snapshot", snapname="s3")
+        assert "insufficient free space (0 extents): 256 required" in full.status
+        assert "s3" not in {row["name"] for row in await sim.get(f"{path}/snapshot")}
         late = await sim.run_task("POST", f"{path}/snapshot/s1/rollback")
         assert late.status.startswith("can't rollback, 's1' is not most recent snapshot")
         assert (await sim.run_task("POST", f"{path}/snapshot/s2/rollback")).status == "OK"
+        assert (await sim.run_task("DELETE", f"{path}/snapshot/s2")).status == "OK"
+        assert await used(sim) == 3 << 30
 
     run_session(body, "9.2.11")
+
+
+async def used(sim: SimulatorSession) -> int:
+    return int((await sim.get("/nodes/n1/storage/thick/status"))["used"])
 
 
 def test_the_cleanup_of_a_stopped_guest_can_come_late() -> None:

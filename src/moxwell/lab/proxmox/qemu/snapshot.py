@@ -11,7 +11,7 @@ from moxwell.lab.proxmox.qemu import identity, start, vmstate
 from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.state import Conf, Row, SimGuest, SimSnapshot
 from moxwell.lab.proxmox.tasks import WorkerContext
-from moxwell.lab.proxmox.volumes import names
+from moxwell.lab.proxmox.volumes import names, snapshots
 from moxwell.lab.proxmox.volumes.volume_store import VolumeStore
 
 _NOT_KEPT = frozenset(
@@ -145,12 +145,7 @@ async def _create(call: PveCall, guest: SimGuest, name: str, ctx: WorkerContext)
             storage = vmstate.choose_storage(call, guest)
             state = await vmstate.save(call, guest, ctx, storage, name)
             running = vmstate.running_options(call, guest)
-        sizes: Row = {}
-        for key, volid in volumes:
-            ctx.log(f"snapshotting 'drive-{key}' ({volid})")
-            volume = store.get(volid)
-            volume.snapshots.append(name)
-            sizes[volid] = {"size": volume.size, "content_id": store.content_id(volid)}
+        disks = _snapshot_volumes(store, volumes, name, ctx)
     finally:
         guest.conf.pop("lock", None)
     guest.snapshots[name] = SimSnapshot(
@@ -160,10 +155,28 @@ async def _create(call: PveCall, guest: SimGuest, name: str, ctx: WorkerContext)
         int(call.now()),
         call.get("description") or None,
         state,
-        disks=sizes,
+        disks=disks,
     )
     guest.parent = name
     files.write(call.runtime, guest)
+
+
+def _snapshot_volumes(
+    store: VolumeStore, volumes: list[tuple[str, str]], name: str, ctx: WorkerContext
+) -> Row:
+    """Take the snapshots, all or none; returns the state of the volumes."""
+    found: Row = {}
+    try:
+        for key, volid in volumes:
+            ctx.log(f"snapshotting 'drive-{key}' ({volid})")
+            snapshots.add(store, volid, name)
+            size = store.get(volid).size
+            found[volid] = {"size": size, "content_id": store.content_id(volid)}
+    except PveException:
+        for volid in found:
+            snapshots.remove(store, volid, name)
+        raise
+    return found
 
 
 # ---------------------------------------------------------------------- delete
@@ -224,8 +237,7 @@ def _release(store: VolumeStore, volid: str, name: str, *, force: bool) -> bool:
         if not force:
             raise
         return False
-    if volume is not None and name in volume.snapshots:
-        volume.snapshots.remove(name)
+    snapshots.remove(store, volid, name)
     return True
 
 

@@ -80,6 +80,7 @@ async def mark_stopped(runtime: RegionRuntime, guest: SimGuest) -> None:
     open_volumes.remove(runtime, guest)
     guest.running = guest.paused = guest.booted = False
     guest.live, guest.pid = {}, 0
+    guest.used_cpu = guest.used_memory = 0.0
     guest.fault_status = ""
     for key in [k for k in guest.special if k.startswith(("unattached:", "pci:"))]:
         del guest.special[key]
@@ -117,7 +118,16 @@ def guest_vm(runtime: RegionRuntime, guest: SimGuest) -> GuestVm:
         live_config=lambda: live_config(guest),
         setup_seconds=runtime.region.pace.setup,
         load=lambda: (guest.cpu_load, guest.memory_load),
+        report_load=lambda cpu, memory: _use(runtime, guest, cpu, memory),
     )
+
+
+def _use(runtime: RegionRuntime, guest: SimGuest, cpu: float, memory: float) -> None:
+    """The operating system of a guest uses these shares of its vCPUs and its memory."""
+    shares = (min(cpu, 1.0), min(memory, 1.0))
+    if guest.running and (guest.used_cpu, guest.used_memory) != shares:
+        guest.used_cpu, guest.used_memory = shares
+        runtime.mark_changed(guest.vmid)
 
 
 def live_config(guest: SimGuest) -> dict[str, Any]:

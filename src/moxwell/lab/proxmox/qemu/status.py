@@ -69,13 +69,13 @@ def _live(call: PveCall, guest: SimGuest, maxmem: int) -> Row:
     found: Row = {
         "pid": guest.pid,
         "uptime": max(int(call.now() - guest.started), 0),
-        "cpu": guest.cpu_load,
-        "mem": int(maxmem * guest.memory_load),
+        "cpu": guest.cpu_share,
+        "mem": int(maxmem * guest.memory_share),
         "diskread": 0,
         "diskwrite": 0,
     }
     if call.major >= 9:
-        found["memhost"] = int(maxmem * guest.memory_load)
+        found["memhost"] = int(maxmem * guest.memory_share)
         for feature_name in ("cpu", "io", "memory"):
             found |= {f"pressure{feature_name}{kind}": 0 for kind in ("some", "full")}
     return found

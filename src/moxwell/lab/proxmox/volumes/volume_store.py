@@ -120,7 +120,7 @@ class VolumeStore:
         size = self._rounded(storage, size)
         name = names.join_name(storage, vmid, file)
         used = blank_used(storage, form, size)
-        self._room(storage, used, names.path_of(storage, name), form)
+        self.check_room(storage, used, names.path_of(storage, name), form)
         self._put(storage, SimVolume(name, form, "images", size, used, vmid))
         return f"{storage_name}:{name}"
 
@@ -223,7 +223,7 @@ class VolumeStore:
         storage = self.get_enabled(storage_name)
         index = self._index(storage)
         old = index.remove(name) if name in index.volumes else None
-        self._room(storage, len(data), names.path_of(storage, name), "file")
+        self.check_room(storage, len(data), names.path_of(storage, name), "file")
         content_id = hashlib.sha1(data).hexdigest()[:12]
         volume = SimVolume(
             name, form, content, len(data), len(data), data=FileData(data), content_id=content_id
@@ -233,7 +233,8 @@ class VolumeStore:
         self._put(storage, volume)
         return f"{storage_name}:{name}"
 
-    def _room(self, storage: SimStorage, needed: int, path: str, form: str) -> None:
+    def check_room(self, storage: SimStorage, needed: int, path: str, form: str) -> None:
+        """Raise the error of the tool that finds no room."""
         if not self._full(storage, needed):
             return
         if storage.type in ("lvm", "lvmthin"):
@@ -268,7 +269,7 @@ class VolumeStore:
             )
         name = names.join_name(storage, vmid, file, None if snapshot else base)
         used = 200704 if form == "qcow2" else 0
-        self._room(storage, used, names.path_of(storage, name), form)
+        self.check_room(storage, used, names.path_of(storage, name), form)
         parent = f"{rest}@{snapshot}" if snapshot else rest
         new = SimVolume(
             name,
@@ -350,7 +351,7 @@ class VolumeStore:
         grown = blank_used(storage, volume.format, size) - blank_used(
             storage, volume.format, volume.size
         )
-        self._room(storage, max(grown, 0), names.path_of(storage, rest), volume.format)
+        self.check_room(storage, max(grown, 0), names.path_of(storage, rest), volume.format)
         volume.size = size
         self._index(storage).grow(volume, max(grown, 0))
 

@@ -16,6 +16,7 @@ from moxwell.lab.proxmox.state import Row, SimRegion
 from moxwell.lab.proxmox.volumes.images import qcow2_bytes
 
 DEFAULT_BYTES = 1 << 20
+MOST_BYTES = 64 << 20  # of a file that are kept in memory; the rest counts as zeros
 REFUSED, NO_TLS = "refused", "no TLS"
 _NAME = re.compile(r"^[^?]+/([^?/]*)(?:\?.*)?$")
 _LWP = {
@@ -110,7 +111,7 @@ def _content(url: str, row: Row) -> WebFile:
     elif row.get("qcow2"):
         data = qcow2_bytes(int(row["qcow2"]))
     else:
-        data = (str(row.get("fill") or "\0").encode() * min(size, 64 * DEFAULT_BYTES))[:size]
+        data = (str(row.get("fill") or "\0").encode() * min(size, MOST_BYTES))[:size]
     if row.get("gzip"):
         data = gzip.compress(data, 6, mtime=0)  # as ``gzip -n``
         size = len(data)
