@@ -61,6 +61,8 @@ def test_a_bridge_on_one_host_decides_the_placement() -> None:
     async def tell(env: TwoRegions) -> None:
         bridges = env.region("north").hosts["pve2"].bridges
         bridges["vmbr7"] = dict(bridges["vmbr0"])
+        not_applied = {k: v for k, v in bridges["vmbr0"].items() if k != "active"}
+        env.region("north").hosts["pve3"].bridges["vmbr7"] = not_applied
         await apply_cluster(env)
         cards = {"networkDevices": [{"name": "net0", "bridge": "vmbr7"}]}
         for name in ("m0", "m1"):
@@ -115,7 +117,7 @@ def test_concurrent_placements_share_one_request() -> None:
     async def main() -> None:
         async def slowly() -> Any:
             await asyncio.sleep(1)
-            return [{"iface": "vmbr0", "type": "bridge"}]
+            return [{"iface": "vmbr0", "type": "bridge", "active": 1}]
 
         region, wire, capabilities = cache_of(lambda *_: slowly())
         async with asyncio.TaskGroup() as group:

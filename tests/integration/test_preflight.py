@@ -157,6 +157,15 @@ def no_bridge(stage: SimStage) -> None:
 async def make_bridge(stage: SimStage) -> None:
     form: dict[str, str | int] = {"iface": "vmbr0", "type": "bridge", "autostart": 1}
     await admin(stage, "POST", "/nodes/pve2/network", **form)
+    await admin(stage, "PUT", "/nodes/pve2/network")
+
+
+def bridge_down(stage: SimStage) -> None:
+    del stage.region.hosts["pve2"].bridges["vmbr0"]["active"]
+
+
+async def apply_network(stage: SimStage) -> None:
+    await admin(stage, "PUT", "/nodes/pve2/network")
 
 
 def new_vnet(stage: SimStage) -> None:
@@ -257,6 +266,7 @@ FAULTS = [
           pvesm("local", content="images,iso"), NAMED),
     Fault("full storage", full, ("storage", "warn"), free),
     Fault("no bridge", no_bridge, ("network", "fail"), make_bridge),
+    Fault("a bridge that is not applied", bridge_down, ("network", "fail"), apply_network),
     Fault("vlan", lambda s: None, ("network", "warn"), vlan_aware, TAGGED),
     Fault("vnet not applied", new_vnet, ("network", "fail"),
           lambda s: admin(s, "PUT", "/cluster/sdn"), VNET),

@@ -31,7 +31,7 @@ def _network(facts: RegionFacts, needs: RegionNeeds, need: NetworkNeed) -> Itera
         if not needs.allows(host):
             continue
         found = next((row for row in rows if row.iface == need.bridge), None)
-        lacking |= found is None
+        lacking |= found is None or not found.active
         yield from _bridge(host, found, need)
         mtus |= {found.mtu or 1500} if found is not None else set()
     if len(mtus) > 1:
@@ -46,6 +46,9 @@ def _bridge(host: str, found: HostInterface | None, need: NetworkNeed) -> Iterat
     if found is None:
         do = f"create {need.bridge} on {host}, or name another bridge in the machines"
         yield failed("network", f"{host} has no bridge {need.bridge}", do)
+    elif not found.active:
+        do = f"apply the network configuration of {host} (ifreload -a), with 'Autostart' set"
+        yield failed("network", f"{need.bridge} of {host} is not up", do)
     elif need.vlan and not found.bridge_vlan_aware:
         do = f"set 'VLAN aware' on {need.bridge} of {host} (bridge-vlan-aware yes)"
         yield warned("network", f"{need.bridge} of {host} takes no VLAN tags", do)

@@ -143,8 +143,11 @@ async def _or_none(request: Awaitable[T]) -> T | None:
 
 
 async def _bridges(region: Region, host: str) -> Bridges:
+    """The bridges and VNets that are up: Proxmox also lists those that are not applied yet."""
     rows = await _or_none(region.reader.nodes.network(host, type="any_bridge"))
-    return None if rows is None else {row.iface: row for row in rows}
+    if rows is None:
+        return None
+    return {row.iface: row for row in rows if row.active or row.type == "vnet"}
 
 
 async def _architecture(region: Region, host: str) -> str:

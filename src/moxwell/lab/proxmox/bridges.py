@@ -13,9 +13,9 @@ _HINT = (
 
 
 def has_bridge(call: PveCall, name: str) -> bool:
-    """Whether the node has this bridge or VNet."""
+    """Whether this bridge or VNet is up on the node."""
     vnets = call.region.sdn.running.get("vnets", {})
-    return name in call.host.bridges or name in vnets
+    return bool(call.host.bridges.get(name, {}).get("active")) or name in vnets
 
 
 def check_mtu(call: PveCall, name: str, net: Values) -> None:
