@@ -11,6 +11,7 @@ from moxwell.web.problems_view import count
 
 Record = dict[str, Any]
 States = Mapping[str, str]  # of machines, by name
+_HALTED = {"waiting", "trouble"}  # states in which nothing is in progress
 
 
 def cluster_records(
@@ -68,15 +69,12 @@ def _nodes(
     states: States,
     overview: InfrastructureOverview,
 ) -> Record:
-    """A machine of which nothing is known now is not counted as ready."""
+    """A machine that is being deleted, or of which nothing is known now, is not ready."""
     versions = sorted({m.version for m in machines if m.version})
     hosts = {(m.region, m.host) for m in machines if m.host}
     unknown = [m for m in machines if states[m.name] == "unknown"]
-    ready = sum(bool(m.node_ready) and states[m.name] != "unknown" for m in machines)
     return {
-        "ready": ready,
-        "unknown": len(unknown),
-        "want": sum(g.replicas for g in cluster.groups),
+        **_ready(sum(g.replicas for g in cluster.groups), machines, states),
         "regions": sorted({m.region for m in machines if m.region}),
         "lost": sorted({m.region for m in unknown} & overview.lost_regions),
         "nodes_say": ", ".join(f"{sum(m.version == v for m in machines)} on {v}" for v in versions),
@@ -84,16 +82,28 @@ def _nodes(
     }
 
 
+def _ready(wanted: int, machines: Sequence[MachineView], states: States) -> Record:
+    """How many nodes are ready, of how many: a rollout has more machines than are wanted."""
+    known = [m for m in machines if states[m.name] not in {"unknown", "deleting"}]
+    ready = sum(bool(m.node_ready) for m in known)
+    unknown = sum(states[m.name] == "unknown" for m in machines)
+    total = max(wanted, ready + unknown)
+    return {"ready": ready, "unknown": unknown, "total": total, "want": wanted}
+
+
 def _volumes(overview: InfrastructureOverview, key: str) -> Record:
-    own = [v for v in overview.volumes if v.cluster == key]
-    if not own:
+    every = [v for v in overview.volumes if v.cluster == key]
+    if not every:
         return {"volumes": "", "volumes_say": ""}
+    own = [v for v in every if v.storage.partition("/")[0] not in overview.lost_regions]
     attached = sum(bool(v.guest) for v in own)
-    parts = [f"{sum(v.size_mib for v in own) / 1024:.0f} GiB"]
+    counts = [f"{attached} attached"] if own else []
+    counts += [f"{len(every) - len(own)} unknown"] if len(every) > len(own) else []
+    parts = [f"{sum(v.size_mib for v in every) / 1024:.0f} GiB"]
     waits = sum(v.state == "waiting" for v in own)
     parts += [f"{len(own) - attached - waits} not attached"] if len(own) > attached + waits else []
     parts += [f"{waits} requested"] if waits else []
-    return {"volumes": f"{attached} attached", "volumes_say": "; ".join(parts)}
+    return {"volumes": ", ".join(counts), "volumes_say": "; ".join(parts)}
 
 
 def _state(
@@ -107,25 +117,23 @@ def _state(
     if any(m.outdated for m in machines):
         return "moving", f"Rolling out {cluster.target or cluster.version}"
     if not cluster.ready:
-        busy = sum(s != "ready" for s in states.values())
-        return "creating", cluster.message or f"{count(busy, 'machine')} in progress"
+        busy = [s for s in states.values() if s != "ready"]
+        state = busy[0] if len(set(busy)) == 1 and busy[0] in _HALTED else "creating"
+        return state, cluster.message or f"{count(len(busy), 'machine')} in progress"
     return "ready", ""
 
 
 def _group(group: NodeGroupView, machines: Sequence[MachineView], states: States) -> Record:
     own = [m for m in machines if m.group == group.name]
     old = sum(m.outdated for m in own)
-    unknown = sum(states[m.name] == "unknown" for m in own)
-    ready = sum(bool(m.node_ready) and states[m.name] != "unknown" for m in own)
+    ready = _ready(group.replicas, own, states)
     return {
         "name": group.name,
         "cpus": group.cpus,
         "memory_mib": group.memory_mib,
-        "ready": ready,
-        "unknown": unknown,
-        "want": group.replicas,
+        **ready,
         "updated": group.updated,
-        "then": _then(group, len(own), old, unknown),
+        "then": _then(group, len(own), old, ready["unknown"]),
     }
 
 

@@ -86,9 +86,10 @@ class EventHistory:
     def _update_clusters(self, overview: InfrastructureOverview) -> None:
         for cluster in overview.clusters:
             key = f"{cluster.namespace}/{cluster.name}"
-            now = (cluster.ready, cluster.version)
+            settled = cluster.ready and key not in self._rollouts
+            now = (settled, cluster.version)
             was = self._clusters.get(key)
-            if was is not None and now != was and cluster.ready and key not in self._settling:
+            if was is not None and now != was and settled and key not in self._settling:
                 self._add_event(
                     overview.now, "ready", cluster.name, f"Ready, {cluster.version}", key
                 )
@@ -214,14 +215,12 @@ class EventHistory:
         text: MachineText,
         now: datetime,
     ) -> None:
-        """Stages that passed between two overviews share the time evenly."""
+        """How long each of several stages took that passed between two overviews is not known."""
         started = progress.started.get(progress.stage)
-        if started is None or not passed or not (text.stage or text.state == "ready"):
+        if started is None or len(passed) != 1 or not (text.stage or text.state == "ready"):
             return
-        share = (now - started).total_seconds() / len(passed)
-        for stage in passed:
-            samples = self._samples.setdefault((region, stage), deque(maxlen=KEPT_SAMPLES))
-            samples.append(share)
+        samples = self._samples.setdefault((region, passed[0]), deque(maxlen=KEPT_SAMPLES))
+        samples.append((now - started).total_seconds())
 
     def _remove_deleted(self, there: set[str], now: datetime) -> None:
         for key in [k for k in self._machines if k not in there]:

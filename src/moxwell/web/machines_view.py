@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from moxwell.web.history import EventHistory
@@ -106,9 +107,12 @@ def _timeline(key: str, machine: MachineView, history: EventHistory) -> list[Rec
                 "start": begun,
                 "end": ended,
                 "observed": begun is None or begun != ended,  # False: it passed between two looks
+                "at_most": False,
                 "typical": history.typical(machine.region, stage),
             }
         )
+    for row, following in pairwise(rows):  # what was not observed is within the stage before
+        row["at_most"] = row["observed"] and not following["observed"]
     return rows
 
 

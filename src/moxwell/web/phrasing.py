@@ -77,6 +77,7 @@ _IN_PROGRESS = {
 _INSUFFICIENT = re.compile(r"(\S+/\S+): needs (\d+) MiB memory, (\d+) MiB are free")
 _SILENT = re.compile(r"region (\S+) does not answer")
 MAX_LENGTH = 160
+RETRY = "; next attempt"  # what follows is true for a moment only
 _SHORT = {"Claim": "Claim", "Clone": "Clone", "Configure": "Config", "Boot": "Boot", "Join": "Join"}
 
 
@@ -124,7 +125,7 @@ def short_name(machine: MachineView) -> str:
 def describe(machine: MachineView, progress: float | None = None) -> MachineText:
     """The state and texts of a machine."""
     ready = ready_condition(machine)
-    reason, message = (ready.reason, ready.message) if ready else ("", "")
+    reason, message = (ready.reason, ready.message.partition(RETRY)[0]) if ready else ("", "")
     if machine.deleting:
         return _deleting(machine, message)
     if reason in _UNKNOWN or (ready is not None and ready.status == "Unknown"):

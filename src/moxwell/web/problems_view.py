@@ -11,11 +11,10 @@ from datetime import datetime
 from typing import Any
 
 from moxwell.web.model import HostView, InfrastructureOverview, MachineView, RegionView
-from moxwell.web.phrasing import MachineText, short_name
+from moxwell.web.phrasing import RETRY, MachineText, short_name
 
 Record = dict[str, Any]
 Since = Callable[[str], datetime | None]  # since when a machine has its state
-RETRY = "; next attempt"  # what follows changes with every attempt
 
 
 def count(number: int, one: str, many: str = "") -> str:
@@ -114,6 +113,8 @@ def _rollouts(overview: InfrastructureOverview) -> Iterable[tuple[str, Record]]:
         old = sum(m.outdated for m in own)
         if not old or cluster.deleting:
             continue
+        wanted = sum(g.replicas for g in cluster.groups)
+        new = min(len(own) - old, wanted)  # for a moment there is one more than wanted
         yield (
             f"problem/rollout/{key}",
             {
@@ -123,7 +124,7 @@ def _rollouts(overview: InfrastructureOverview) -> Iterable[tuple[str, Record]]:
                 "text": f"{count(old, 'machine has', 'machines have')} the old template.",
                 "next": "an old machine is deleted whenever a new one is Ready.",
                 "since": None,
-                "count": f"{len(own) - old} of {len(own)}",
+                "count": f"{new} of {wanted}" if wanted else None,
                 "href": f"/cluster/{key}",
             },
         )

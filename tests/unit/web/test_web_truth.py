@@ -70,6 +70,48 @@ def test_a_machine_that_is_unknown_is_not_counted_as_ready() -> None:
     assert records["machine/t/demo-md0-2"]["sentence"] == "Unknown: region r2 does not answer"
 
 
+ROLLOUT = tuple(machine(n, outdated=n < 3) for n in range(4))  # three are wanted
+READY = {
+    "a new machine is there before an old one goes": (ROLLOUT, (), (4, 0, 4, 3)),
+    "a machine that is being deleted is not ready": (
+        (replace(ROLLOUT[0], deleting=True), *ROLLOUT[1:]), (), (3, 0, 3, 3),
+    ),
+    "the unknown ones are of the same number": (
+        (*ROLLOUT[:2], *(replace(m, region="r2") for m in ROLLOUT[2:])), ("r2",), (2, 2, 4, 3),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("machines", "lost", "figures"), READY.values(), ids=READY)
+def test_never_are_more_nodes_ready_than_there_are(
+    machines: tuple[MachineView, ...], lost: tuple[str, ...], figures: tuple[int, ...]
+) -> None:
+    seen = overview(*machines, lost=lost)
+    group = replace(seen.clusters[0].groups[0], replicas=3)
+    records = Views().records(replace(seen, clusters=(replace(seen.clusters[0], groups=(group,)),)))
+    for found in (records["cluster/t/demo"], records["cluster/t/demo"]["groups"][0]):
+        assert tuple(found[k] for k in ("ready", "unknown", "total", "want")) == figures
+    assert records["problem/rollout/t/demo"]["count"] == "1 of 3"
+
+
+def test_a_cluster_of_which_all_machines_wait_waits() -> None:
+    seen = overview(machine(1), waiting(2, "InsufficientResources"))
+    busy = replace(seen.clusters[0], ready=False)
+    assert Views().records(replace(seen, clusters=(busy,)))["cluster/t/demo"]["state"] == "waiting"
+
+
+def test_volumes_of_a_lost_region_are_not_called_attached() -> None:
+    volumes = tuple(replace(v, guest="demo-md0-1") for v in VOLUMES[:2])
+    lost = replace(volumes[1], storage="r2/nfs")
+    records = Views().records(overview(*THREE, volumes=(volumes[0], lost), lost=("r2",)))
+    assert records["cluster/t/demo"]["volumes"] == "1 attached, 1 unknown"
+
+
+def test_the_time_of_the_next_attempt_is_left_out_because_it_passes() -> None:
+    silent = waiting(1, "QuotaExceeded", "region r1 does not answer; next attempt in 17 s")
+    assert "17" not in describe(silent).sentence
+
+
 def test_a_lost_region_is_one_event_and_its_return_too() -> None:
     views = Views()
     for seconds, lost in enumerate([(), ("r2",), ("r2",), ()]):

@@ -295,10 +295,31 @@ def test_stages_of_the_journal_never_go_back() -> None:
     assert not history.is_later("", "")
 
 
-def test_stages_that_pass_between_two_overviews_share_their_time() -> None:
-    views, claiming = Views(), replace(MACHINE, vmid=0, node_ready=None, conditions=())
+def test_the_times_of_stages_that_pass_between_two_overviews_are_not_invented() -> None:
+    views = Views()
     views.records(estate(NOW))
-    views.records(estate(NOW, replace(claiming, created=NOW)))
-    views.records(estate(NOW + timedelta(seconds=50), MACHINE))
-    durations = views.history.dump_durations()["r1"]
-    assert durations == {stage: [10.0] for stage in ("Claim", "Clone", "Configure", "Boot", "Join")}
+    booting = replace(MACHINE, node_ready=False, conditions=not_ready("WaitingForBootstrap"))
+    for second, machine in ((0, BORN), (10, CLONING), (50, booting), (60, MACHINE)):
+        records = views.records(estate(NOW + timedelta(seconds=second), machine))
+    assert views.history.dump_durations() == {"r1": {"Claim": [10.0]}}
+    line = records["machine/t/demo-md0-0a98-x7k2p"]["timeline"]
+    assert [(row["step"], row["observed"], row["at_most"]) for row in line] == [
+        ("Claim", True, False),
+        ("Clone", True, True),
+        ("Configure", False, False),
+        ("Boot", True, True),
+        ("Join", False, False),
+    ]
+
+
+def test_a_cluster_is_ready_again_when_its_last_machine_is_replaced() -> None:
+    views = Views()
+    views.records(estate(NOW, MACHINE))
+    later = NOW + history.SETTLE * 2
+    for second, (machine, version) in enumerate(
+        [(MACHINE, "v1"), (replace(MACHINE, outdated=True), "v2"), (MACHINE, "v2")]
+    ):
+        seen = estate(later + timedelta(seconds=second), machine)
+        views.records(replace(seen, clusters=(replace(seen.clusters[0], version=version),)))
+    said = [(e.at, e.sentence) for e in views.history.events]
+    assert said == [(later + timedelta(seconds=2), "Ready, v2")]

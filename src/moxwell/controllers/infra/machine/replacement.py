@@ -39,7 +39,7 @@ def missing_prerequisite(obj: ProxmoxMachine, owners: OwnerObjects) -> Wait | No
         return Wait(ProxmoxMachineReason.WAITING_FOR_CLUSTER_INFRASTRUCTURE, message)
     bootstrap = owners.machine.spec.bootstrap
     if bootstrap.data_secret_name is None and bootstrap.config_ref is not None:
-        message = f"{bootstrap.config_ref.name} has no data yet"
+        message = f"{bootstrap.config_ref.name} has no bootstrap data yet"
         return Wait(ProxmoxMachineReason.WAITING_FOR_BOOTSTRAP_DATA, message)
     return None
 

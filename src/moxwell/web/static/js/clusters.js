@@ -11,7 +11,7 @@ import { view } from "./view.js";
 const byName = (a, b) => a.name.localeCompare(b.name, undefined, { numeric: true });
 
 // How many nodes are ready, and of how many nothing is known.
-const nodes = (c) => `${c.ready} of ${c.want} ready${c.unknown ? `, ${c.unknown} unknown` : ""}`;
+const nodes = (c) => `${c.ready} of ${c.total} ready${c.unknown ? `, ${c.unknown} unknown` : ""}`;
 const HEADS = [["", "icon"], ["Cluster", "name"], ["Namespace", "faint"], ["Version"], ["Nodes"], ["Spans"], ["State", "wide dim"], ["For", "num"]];
 
 export function clusters() {
@@ -40,16 +40,18 @@ function facts(c, key) {
     cell("Spans", c.regions.join(", ") || "nowhere yet", c.spans_say), cell("Addresses", c.addresses || "none", c.addresses_say), cell("Volumes", c.volumes || "none", c.volumes_say));
 }
 const mark = (m, c) => h("a", { href: `/machine/${m.key.slice(8)}`, "aria-label": `${m.name}: ${m.sentence || "Done"}`, key: m.key, class: `mark h${c.hue} ${m.mark}`, title: `${m.name}: ${m.sentence || "Done"}`, style: { "--edge": `var(--c${c.hue})` } });
+// Waiting and failed machines are rare, so their symbols are explained where there are some.
+const legend = (machines) => [["new", "new"], ["creating", "creating"], ["old", "old"], ["deleting", "deleting"], ["unknown", "unknown"], ...[["waiting", "waiting"], ["trouble", "failed"]].filter(([m]) => machines.some((x) => x.mark === m))];
 function rollout(c, machines) {
   const order = ["new", "creating", "old", "deleting", "waiting", "trouble", "unknown"];
   const rows = c.groups.map((g) => {
     const own = machines.filter((m) => m.group === g.name).sort((a, b) => order.indexOf(a.mark) - order.indexOf(b.mark) || a.name.localeCompare(b.name));
-    return { key: g.name, cells: [h("span", {}, h("b", {}, g.name), h("div", { class: "sub" }, g.cpus ? `${g.cpus} vCPU, ${gib(g.memory_mib)} GiB` : "no machine yet")), `${g.ready} of ${g.want}${g.unknown ? `, ${g.unknown} unknown` : ""}`, h("span", { class: "marks" }, own.map((m) => mark(m, c))), `${g.updated} of ${g.want}`, g.then] };
+    return { key: g.name, cells: [h("span", {}, h("b", {}, g.name), h("div", { class: "sub" }, g.cpus ? `${g.cpus} vCPU, ${gib(g.memory_mib)} GiB` : "no machine yet")), `${g.ready} of ${g.total}${g.unknown ? `, ${g.unknown} unknown` : ""}`, h("span", { class: "marks" }, own.map((m) => mark(m, c))), `${g.updated} of ${g.want}`, g.then] };
   });
   return h("div", { class: "card" }, h("header", {}, h("h2", {}, "Rollout"), h("span", { class: "sub" }, "one symbol per machine"), c.rollout_since && h("span", { class: "sub right" }, `began ${since(c.rollout_since)} ago`)),
     rows.length ? table([["Group", "name"], ["Ready"], ["Machines", "wide"], ["New"], ["Then", "dim"]], rows) : h("p", { class: "dim" }, "It has no node groups."),
     c.holds && h("div", { class: "note" }, icon("waiting"), h("span", {}, c.holds)),
-    h("div", { class: "legend" }, [["new", "new"], ["creating", "creating"], ["old", "old"], ["deleting", "deleting"], ["unknown", "unknown"]].map(([m, word]) => h("span", { key: m }, h("i", { class: `mark ${m}`, style: { "--edge": `var(--c${c.hue})` } }), word))));
+    h("div", { class: "legend" }, legend(machines).map(([m, word]) => h("span", { key: m }, h("i", { class: `mark ${m}`, style: { "--edge": `var(--c${c.hue})` } }), word))));
 }
 function spread(c, machines) {
   const placed = machines.filter((m) => m.host);

@@ -92,7 +92,7 @@ export function tile(g) {
   const said = say(g, c);
   return h("a", { key: g.key, class: `tile ${look} ${isReady(g.state) ? "" : g.state} ${view.lit === g.key ? "lit" : ""}`, href, tabindex: 0, role: href ? null : "img", style,
     "data-guest": g.key, "data-say": said, "aria-label": said },
-    h("span", { class: "n" }, g.short), g.move && g.h > 1 && h("span", { class: "m" }, g.move),
+    h("span", { class: "n" }, g.short), g.move && (view.phone ? g.w : g.h) > 1 && h("span", { class: "m" }, g.move),
     g.pods > 0 && g.h > 1 && h("span", { class: "pods" }, Array.from({ length: Math.min(g.pods, 24) }, (_, i) => h("i", { key: i }))),
     g.volumes > 0 && h("span", { class: "disks" }, icon("volumes"), g.volumes), !isReady(g.state) && icon(g.state));
 }

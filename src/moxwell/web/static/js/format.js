@@ -18,8 +18,8 @@ export function clock(iso, seconds = true) {
   return today ? time : `${d.getFullYear()}-${two(d.getMonth() + 1)}-${two(d.getDate())} ${time}`;
 }
 export const gib = (mib) => (mib % 1024 === 0 ? mib / 1024 : (mib / 1024).toFixed(1));
-// A size that is read at a glance: GiB, from 2,048 GiB on TiB.
-export const size = (mib) => (mib >= 2 * 1024 * 1024 ? `${+(mib / 1024 / 1024).toFixed(1)} TiB` : `${mib >= 10240 ? Math.round(mib / 1024) : +(mib / 1024).toFixed(1)} GiB`);
+// A size that is read at a glance: GiB, and TiB for what rounds to 1,024 GiB or more.
+export const size = (mib) => (mib >= 1023.5 * 1024 ? `${+(mib / 1024 / 1024).toFixed(1)} TiB` : `${mib >= 10240 ? Math.round(mib / 1024) : +(mib / 1024).toFixed(1)} GiB`);
 export const percent = (part) => (part === null || part === undefined ? "?" : `${Math.round(part * 100)} %`);
 export const plural = (n, one, many) => `${n} ${n === 1 ? one : many || `${one}s`}`;
 export const tail = (key) => key.slice(key.lastIndexOf("/") + 1);

@@ -18,13 +18,15 @@ const HEADS = [["", "icon"], ["Machine", "name"], ["Cluster"], ["Group"], ["Host
 const SHOWN = 200;
 const none = (text = "not yet") => h("span", { class: "faint" }, text);
 
+const absent = (m) => none(m.state === "deleting" ? "none" : "not yet");
+
 export function machineTable(rows, withCluster) {
   const wanted = view.filter.toLowerCase();
   const found = rows.filter((m) => !wanted || `${m.name} ${m.cluster} ${m.host} ${m.region} ${m.sentence} ${m.group} ${m.address} ${m.vmid}`.toLowerCase().includes(wanted)).sort(notReadyFirst);
   const heads = HEADS.filter(([label]) => withCluster || label !== "Cluster");
   const cells = (m) => {
     const c = get(`cluster/${m.cluster}`);
-    const own = [glyph(m.state), h("a", { href: `/machine/${m.key.slice(8)}` }, h("b", {}, m.name)), c && h("span", { class: "one" }, square(c), " ", c.name), m.group, m.host ? h("span", {}, h("span", { class: "faint" }, `${m.region}/`), m.host) : none(), m.vmid || none("none"), m.address || none(), m.version, m.volumes.length || none("none"),
+    const own = [glyph(m.state), h("a", { href: `/machine/${m.key.slice(8)}` }, h("b", {}, m.name)), c && h("span", { class: "one" }, square(c), " ", c.name), m.group, m.host ? h("span", {}, h("span", { class: "faint" }, `${m.region}/`), m.host) : absent(m), m.vmid || none("none"), m.address || absent(m), m.version, m.volumes.length || none("none"),
       h("span", { class: isReady(m.state) ? "dim" : "" }, m.sentence || "Done", m.progress !== null && m.progress !== undefined && h("span", { class: "prog" }, h("i", { style: { width: `${Math.round(m.progress * 100)}%` } }))), since(m.since)];
     return withCluster ? own : own.filter((_, i) => i !== 2);
   };
@@ -67,7 +69,7 @@ function timeline(m) {
         const took = s.start ? ((s.end ? Date.parse(s.end) : now()) - Date.parse(s.start)) / 1000 : null;
         return h("div", { class: "line", key: s.step }, h("span", { class: "step" }, icon(s.end ? "check" : s.start ? "moving" : "open"), s.step),
           h("div", { class: "track" }, s.start && s.observed && h("i", { class: s.end ? "" : "on", style: { left: x(s.start), width: w(took) } }), s.start && s.typical && h("u", { style: { left: x(s.start), width: w(s.typical), "max-width": `calc(100% - ${x(s.start)})` } }), h("span", { style: s.start && Date.parse(s.start) - begin > total * 600 ? { right: "0" } : { left: s.start ? x(s.start) : "0" } }, s.sentence)),
-          h("span", { class: "took" }, h("b", {}, took === null ? none() : !s.observed ? none("not seen") : took < 10 ? `${took.toFixed(1)} s` : span(took)), h("span", { class: "sub" }, s.typical ? (s.typical < 10 ? `${s.typical.toFixed(1)} s` : span(s.typical)) : "")));
+          h("span", { class: "took" }, h("b", {}, took === null ? none() : !s.observed ? none("not seen") : `${s.at_most ? "≤ " : ""}${took < 10 ? `${took.toFixed(1)} s` : span(took)}`), h("span", { class: "sub" }, s.typical ? (s.typical < 10 ? `${s.typical.toFixed(1)} s` : span(s.typical)) : "")));
       })));
 }
 // Requested when the page opens and every 30 seconds: the answer changes with the hosts.

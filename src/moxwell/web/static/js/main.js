@@ -39,7 +39,7 @@ function widest() {
 const find = () => open({ kind: "find" });
 function top(name) {
   const meta = get("meta/moxwell") || { mode: "" };
-  const tab = (p) => h("a", { key: p.name, href: `/${p.name}`, "aria-current": shows(p, name) ? "page" : null }, p.label, p.counts && h("b", {}, all(p.counts).length));
+  const tab = (p) => h("a", { key: p.name, href: `/${p.name}`, "aria-current": shows(p, name) ? "page" : null }, p.label, p.counts && all(p.counts).length > 0 && h("b", {}, all(p.counts).length));
   return h("header", { class: "top", key: "top" }, h("a", { class: "brand", href: "/" }, brand(), "Moxwell"),
     h("nav", { class: "tabs", "aria-label": "Pages" }, PAGES.map(tab)),
     h("span", { class: "grow" }),
