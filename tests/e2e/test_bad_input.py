@@ -97,6 +97,18 @@ def test_files_that_are_not_there(moxwell: Run) -> None:
     said(moxwell("plan", "-f", "none.yaml", "--name", "bad"), 1, "there is no file none.yaml")
 
 
+@pytest.mark.parametrize("command", ["render crds", "cluster sizes", "--help", "--version"])
+def test_a_reader_that_goes_away_is_no_error(tmp_path: Path, command: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [COMMAND, *command.split()], env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+        stdout=writer, stderr=subprocess.PIPE, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    os.close(writer)
+    assert done.stderr == ""
+
+
 def test_wrong_usage_is_two(moxwell: Run) -> None:
     assert moxwell("cluster", "create").returncode == 2
     assert moxwell("nonsense").returncode == 2

@@ -147,6 +147,11 @@ def test_a_list_of_clusters_can_be_that_of_a_namespace(moxwell: Run) -> None:
     assert "blog" not in moxwell("cluster", "list", "-n", "tenant-demo").stdout
 
 
+def test_a_namespace_that_did_not_exist_is_named(moxwell: Run) -> None:
+    words = ("cluster", "create", "a", "--nodes", "0", "-n", "tenant-nwe", "--no-wait")
+    assert "namespace tenant-nwe is created" in moxwell(*words).stderr
+
+
 def test_a_raised_quota_and_what_needs_it_apply_at_once(moxwell: Run) -> None:
     more = RED.replace("cpu: 4", "cpu: 6").replace("replicas: 2", "replicas: 3")
     done = moxwell("apply", "-f", "-", text=more)

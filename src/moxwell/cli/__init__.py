@@ -16,9 +16,9 @@ def main() -> None:
     """Run one command and exit with its code."""
     if sys.argv[1:3] == ["cluster", "credential"] and _print_credential():
         return
-    from moxwell.cli import commands
-
     try:
+        from moxwell.cli import commands
+
         commands.make_app(sys.argv[1:])()
     except errors.MoxwellError as error:
         sys.exit(_print_error(error))

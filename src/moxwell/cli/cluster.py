@@ -67,7 +67,8 @@ def create(
 
     async def run() -> None:
         async with connect.kube(name) as kube:
-            await demo.create_namespace(kube, namespace)
+            if await demo.create_namespace(kube, namespace):
+                typer.echo(f"namespace {namespace} is created", err=True)
             try:
                 await kube.create(body, Kubernetes.resource)
             except Conflict as error:

@@ -82,14 +82,16 @@ def manifest(name: str, namespace: str, nodes: int, **spec: Any) -> dict[str, An
     }
 
 
-async def create_namespace(kube: Kube, name: str) -> None:
-    """Create a namespace unless it exists."""
+async def create_namespace(kube: Kube, name: str) -> bool:
+    """Create a namespace unless it exists; returns whether it was created."""
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-    if await kube.find(NAMESPACES, name) is None:
-        try:
-            await kube.create(body, NAMESPACES)
-        except Conflict:
-            return
+    if await kube.find(NAMESPACES, name) is not None:
+        return False
+    try:
+        await kube.create(body, NAMESPACES)
+    except Conflict:
+        return False
+    return True
 
 
 async def wait_ready(
