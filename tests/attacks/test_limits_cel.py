@@ -181,7 +181,6 @@ def test_replacements_cannot_grow_without_bound() -> None:
 _NAMES = st.sampled_from(
     ["self", "self.a", "self.b", "x", "1", "0", "'a'", "-1", "1.5", "null", "[]", "{}", "[1, 'a']"]
 )
-_CONVERSIONS = ["int", "string", "timestamp", "duration", "quantity", "double"]
 _CALLS = ["size", "split", "replace", "sum", "min", "isSorted", "distinct", "join", "indexOf"]
 
 

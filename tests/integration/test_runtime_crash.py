@@ -17,8 +17,6 @@ from moxwell.testing.loop import LoopClock
 from moxwell.testing.reconcile import SETTINGS, EffectCounter, NotSettled, crash_after_each_effect
 from moxwell.testing.sample_kind import THINGS, Thing, ThingStatus, thing
 
-TAGS = "tags"
-
 
 class Cloud:
     """A tiny Proxmox: guests by id, each with an owner and a size."""

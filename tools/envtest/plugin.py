@@ -14,7 +14,7 @@ from typing import NoReturn
 
 import pytest
 
-from envtest import browser, control_plane, locate, managers
+from envtest import control_plane, locate, managers
 from envtest.control_plane import ControlPlane
 
 KUBERNETES = (*control_plane.PROGRAMS, "kube-controller-manager", "kube-scheduler")
@@ -52,15 +52,6 @@ def envtest_program() -> Callable[[str], Path]:
         return locate.program(name)
 
     return find
-
-
-@pytest.fixture(scope="session")
-def browser_program() -> Path:
-    """A Chromium; skips the test if there is none."""
-    found = browser.find()
-    if found is None:
-        need_or_skip("no chromium: run `make test` where apt may install it")
-    return found
 
 
 def _started(folder: Path) -> Iterator[ControlPlane]:

@@ -22,7 +22,6 @@ from moxwell.pve.guests import GuestConfig
 ID = DiskIdentity("0x5000000000000001", "pvc1")
 BOOT = {"boot": "order=scsi0", "scsi0": "s:vm-1-disk-0,size=8G"}
 A = "s:vm-9999-pvc-a"
-BACKED = {"backup": "1"}
 DRIVE_A = f"{A},wwn={ID.wwn},serial={ID.serial}"
 
 

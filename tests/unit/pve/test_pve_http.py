@@ -1,7 +1,7 @@
 """HTTP/1.1 connections on real sockets: complete, fragmented, cut and chunked responses."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -15,8 +15,6 @@ from moxwell.testing.scripted_proxmox import closed_url
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
 GET = b"GET /x HTTP/1.1\r\nHost: h\r\n\r\n"
-
-Speak = Callable[[asyncio.StreamReader, asyncio.StreamWriter], object]
 
 
 class Server:

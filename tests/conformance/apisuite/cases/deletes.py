@@ -20,7 +20,6 @@ def owned(name: str, **ref: object) -> Body:
 
 
 CHILD = status_only(post(CM, owned("child")))
-BLOCKING = status_only(post(CM, owned("child", blockOwnerDeletion=True)))
 GONE = ("status", 404)
 
 CASES = (
