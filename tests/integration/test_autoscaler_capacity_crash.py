@@ -7,8 +7,9 @@ from moxwell.api.karpenter.nodepools import NodePool
 from moxwell.api.kinds import Resource
 from moxwell.runtime.manager import Manager
 from moxwell.testing.autoscaler_world import autoscaler_program, claims, start_kubernetes
+from moxwell.testing.effect_counter import EffectCounter, Ending
 from moxwell.testing.node_claims import ClaimWorld, pool_object, start_claim_world
-from moxwell.testing.reconcile import ENDINGS, EffectCounter, Ending, crash_after_each_effect
+from moxwell.testing.reconcile import ENDINGS, crash_after_each_effect
 
 pytestmark = pytest.mark.slow
 TEMPLATES = Resource("", "v1", "podtemplates", "PodTemplate")

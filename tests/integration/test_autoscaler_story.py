@@ -15,9 +15,10 @@ from moxwell.testing.autoscaler_world import (
     scale,
     start_kubernetes,
 )
+from moxwell.testing.effect_counter import EffectCounter
 from moxwell.testing.loop import run_virtual
 from moxwell.testing.node_claims import ClaimWorld, pool_object, start_claim_world
-from moxwell.testing.reconcile import EffectCounter, run_story
+from moxwell.testing.reconcile import run_story
 
 
 def test_a_deployment_gets_nodes() -> None:

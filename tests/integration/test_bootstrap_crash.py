@@ -27,7 +27,8 @@ from moxwell.testing.bootstrap_environment import (
     create_bootstrap_program,
     with_fields,
 )
-from moxwell.testing.reconcile import EffectCounter, Ending, crash_after_each_effect
+from moxwell.testing.effect_counter import EffectCounter, Ending
+from moxwell.testing.reconcile import crash_after_each_effect
 from moxwell.testing.region_contents import RegionContents, contents_diff, contents_of
 
 pytestmark = pytest.mark.slow

@@ -16,8 +16,8 @@ from moxwell.kube.client import Kube
 from moxwell.testing import csi_calls as calls
 from moxwell.testing.csi import CsiEnvironment
 from moxwell.testing.csi_kill import KilledJournal, check_single_attachment
+from moxwell.testing.effect_counter import EffectCounter, Ending
 from moxwell.testing.loop import LoopClock, run_virtual
-from moxwell.testing.reconcile import EffectCounter, Ending
 
 
 def pv(handle: str) -> dict[str, Any]:

@@ -15,8 +15,9 @@ import pytest
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.ipam import IPAddress, IPAddressClaim
 from moxwell.runtime.manager import Manager
+from moxwell.testing.effect_counter import EffectCounter, Ending
 from moxwell.testing.machine_objects import apply_cluster, apply_machine, registry_of
-from moxwell.testing.reconcile import ENDINGS, EffectCounter, Ending, crash_after_each_effect
+from moxwell.testing.reconcile import ENDINGS, crash_after_each_effect
 from moxwell.testing.region_contents import (
     RegionContents,
     add_foreign_objects,

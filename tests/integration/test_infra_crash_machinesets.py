@@ -14,13 +14,14 @@ import pytest
 from moxwell.api.capi.core import Cluster, Machine
 from moxwell.api.ipam import IPAddress, IPAddressClaim
 from moxwell.runtime.manager import Manager
+from moxwell.testing.effect_counter import EffectCounter, Ending
 from moxwell.testing.embedded_environment import (
     EmbeddedEnvironment,
     create_environment,
     create_program,
 )
 from moxwell.testing.machine_stories import NODES, begin, cores_of
-from moxwell.testing.reconcile import ENDINGS, EffectCounter, Ending, crash_after_each_effect
+from moxwell.testing.reconcile import ENDINGS, crash_after_each_effect
 from moxwell.testing.region_contents import contents_diff
 
 pytestmark = pytest.mark.slow

@@ -7,9 +7,9 @@ import pytest
 
 from moxwell.api.requests import Handler, Request, Response
 from moxwell.runtime.settings import ManagerSettings
+from moxwell.testing.effect_counter import EffectCounter
 from moxwell.testing.loop import run_virtual
 from moxwell.testing.machine_objects import apply_cluster, apply_machine
-from moxwell.testing.reconcile import EffectCounter
 from moxwell.testing.two_regions import program, ready, start_two_regions
 
 MACHINES, CONCURRENCY = 20, 10  # as many as the operator has by default

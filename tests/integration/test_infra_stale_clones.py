@@ -13,10 +13,11 @@ from moxwell.lab.proxmox.access import auth
 from moxwell.pve.config import PasswordAuth
 from moxwell.pve.values import SecretValue
 from moxwell.runtime.manager import Manager
+from moxwell.testing.effect_counter import EffectCounter, Ending
 from moxwell.testing.loop import run_virtual
 from moxwell.testing.machine_objects import apply_cluster, apply_machine
 from moxwell.testing.pve import SimTransport
-from moxwell.testing.reconcile import ENDINGS, EffectCounter, Ending, crash_after_each_effect
+from moxwell.testing.reconcile import ENDINGS, crash_after_each_effect
 from moxwell.testing.region_contents import RegionContents, contents_diff, contents_of
 from moxwell.testing.two_regions import (
     TwoRegions,

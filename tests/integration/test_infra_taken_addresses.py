@@ -18,9 +18,10 @@ from moxwell.lab.proxmox.state import SimGuest
 from moxwell.pve.client import PveWriter
 from moxwell.pve.switchable_transport import SwitchableTransport
 from moxwell.runtime.manager import Manager
+from moxwell.testing.effect_counter import EffectCounter, Ending
 from moxwell.testing.loop import run_virtual
 from moxwell.testing.machine_objects import apply_cluster, apply_machine
-from moxwell.testing.reconcile import ENDINGS, EffectCounter, Ending, crash_after_each_effect
+from moxwell.testing.reconcile import ENDINGS, crash_after_each_effect
 from moxwell.testing.two_regions import (
     TwoRegions,
     is_true,

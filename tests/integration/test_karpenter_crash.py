@@ -27,11 +27,12 @@ from moxwell.pve.client import PveWriter
 from moxwell.pve.switchable_transport import SwitchableTransport
 from moxwell.runtime.manager import Manager
 from moxwell.scheduling.numa.host_numa import NodePolicy
+from moxwell.testing.effect_counter import EffectCounter, Ending
 from moxwell.testing.embedded_environment import EmbeddedEnvironment, create_environment
 from moxwell.testing.karpenter_environment import MANIFEST, create_program, node_claim
 from moxwell.testing.machine_stories import NODES, begin
 from moxwell.testing.pve import SimTransport
-from moxwell.testing.reconcile import ENDINGS, EffectCounter, Ending, crash_after_each_effect
+from moxwell.testing.reconcile import ENDINGS, crash_after_each_effect
 from moxwell.testing.region_contents import contents_diff
 from moxwell.testing.two_regions import TOKEN, TOKEN_SECRET, WORLD
 from support.provider_guests import (

@@ -11,10 +11,10 @@ from moxwell.api.requests import Handler, Request, Response
 from moxwell.embedded.apiserver.request_info import parse_path
 from moxwell.runtime.queue import Item
 from moxwell.runtime.worker import Worker
+from moxwell.testing.effect_counter import EffectCounter
 from moxwell.testing.embedded_environment import create_environment, create_program
 from moxwell.testing.loop import run_virtual
 from moxwell.testing.machine_stories import StoryEnvironment, begin
-from moxwell.testing.reconcile import EffectCounter
 
 MACHINES = 12
 LIMITS: dict[str, float] = {  # per machine, from the request for it until it is ready

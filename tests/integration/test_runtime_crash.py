@@ -12,9 +12,10 @@ from moxwell.kube.reader import Reader
 from moxwell.runtime.manager import Manager, assemble
 from moxwell.runtime.move import Done
 from moxwell.runtime.reconciler import Controller, Reconciler
+from moxwell.testing.effect_counter import EffectCounter
 from moxwell.testing.kube import FakeKube
 from moxwell.testing.loop import LoopClock
-from moxwell.testing.reconcile import SETTINGS, EffectCounter, NotSettled, crash_after_each_effect
+from moxwell.testing.reconcile import SETTINGS, NotSettled, crash_after_each_effect
 from moxwell.testing.sample_kind import THINGS, Thing, ThingStatus, thing
 
 

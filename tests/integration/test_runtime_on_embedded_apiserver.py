@@ -23,9 +23,10 @@ from moxwell.runtime.reconciler import Controller, Note, Reconciler
 from moxwell.runtime.reflector import Reflector
 from moxwell.runtime.settings import ManagerSettings
 from moxwell.testing import kube_contract
+from moxwell.testing.effect_counter import EffectCounter
 from moxwell.testing.kube import FakeKube
 from moxwell.testing.loop import LoopClock, run_virtual
-from moxwell.testing.reconcile import SETTINGS, EffectCounter, crash_after_each_effect, staged
+from moxwell.testing.reconcile import SETTINGS, crash_after_each_effect, staged
 from moxwell.testing.sample_kind import THINGS, Thing, ThingStatus, thing
 
 NS = kube_contract.NS

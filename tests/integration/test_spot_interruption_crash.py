@@ -12,8 +12,9 @@ from moxwell.runtime.manager import Manager
 from moxwell.scheduling.inventory_model import GIB, HostKey
 from moxwell.scheduling.spot_room import SpotGuest, SpotInterruption
 from moxwell.testing.autoscaler_world import autoscaler_program, claims, start_kubernetes
+from moxwell.testing.effect_counter import EffectCounter, Ending
 from moxwell.testing.node_claims import PODS, ClaimWorld, start_claim_world
-from moxwell.testing.reconcile import ENDINGS, EffectCounter, Ending, crash_after_each_effect
+from moxwell.testing.reconcile import ENDINGS, crash_after_each_effect
 
 pytestmark = pytest.mark.slow
 HOST = HostKey("region-1", "host-1")

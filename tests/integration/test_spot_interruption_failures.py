@@ -13,10 +13,10 @@ from moxwell.kube.client import Kube
 from moxwell.runtime.manager import Runtime
 from moxwell.scheduling.inventory_model import GIB, HostKey
 from moxwell.scheduling.spot_room import RoomNeed, SpotGuest, SpotInterruption
+from moxwell.testing.effect_counter import EffectCounter
 from moxwell.testing.loop import run_virtual
 from moxwell.testing.machine_provider import MemoryMachineProvider
 from moxwell.testing.node_claims import ClaimWorld, claim_program, start_claim_world
-from moxwell.testing.reconcile import EffectCounter
 
 HOST = HostKey("north", "pve1")
 

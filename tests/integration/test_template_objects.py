@@ -13,10 +13,11 @@ from moxwell.controllers.infra.template_build.from_spec import BAKE
 from moxwell.pve.client import PveWriter
 from moxwell.pve.switchable_transport import SwitchableTransport
 from moxwell.runtime.manager import Manager
+from moxwell.testing.effect_counter import EffectCounter
 from moxwell.testing.loop import run_virtual
 from moxwell.testing.machine_objects import apply_cluster, apply_machine
 from moxwell.testing.pve import SimTransport
-from moxwell.testing.reconcile import EffectCounter, crash_after_each_effect
+from moxwell.testing.reconcile import crash_after_each_effect
 from moxwell.testing.two_regions import (
     TOKEN,
     TOKEN_SECRET,

@@ -69,15 +69,19 @@ def create(
         async with connect.kube(name) as kube:
             if await demo.create_namespace(kube, namespace):
                 typer.echo(f"namespace {namespace} is created", err=True)
-            try:
-                await kube.create(body, Kubernetes.resource)
-            except Conflict as error:
-                raise Invalid(
-                    f"cluster {cluster} exists already: change it with scale or upgrade"
-                ) from error
+            await _create(kube, body)
             await wait_ready(kube, cluster, namespace, wait, timeout)
 
     waiting.run(run())
+
+
+async def _create(kube: Kube, body: Json) -> None:
+    try:
+        await kube.create(body, Kubernetes.resource)
+    except Conflict as error:
+        name = body["metadata"]["name"]
+        text = f"cluster {name} exists already: change it with scale or upgrade"
+        raise Invalid(text) from error
 
 
 def split(text: str) -> list[str]:

@@ -32,8 +32,8 @@ from moxwell.runtime.manager import Runtime, assemble
 from moxwell.scheduling.guest_sizes import GuestSize, make_size
 from moxwell.scheduling.inventory_model import GIB
 from moxwell.scheduling.well_known_labels import SPOT
+from moxwell.testing.effect_counter import EffectCounter
 from moxwell.testing.pve import SimTransport
-from moxwell.testing.reconcile import EffectCounter
 from moxwell.testing.two_regions import SETTINGS, TOKEN, TOKEN_SECRET, configs
 
 CLUSTER = Key("default", "c")

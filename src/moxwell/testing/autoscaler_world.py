@@ -21,13 +21,14 @@ from moxwell.embedded.controlplanes.tenant_api import hosted_controllers
 from moxwell.kube.errors import NotFound
 from moxwell.pki.folder import CertificateAuthority
 from moxwell.runtime.manager import Manager, assemble
+from moxwell.testing.effect_counter import EffectCounter
 from moxwell.testing.node_claims import (
     PODS,
     ClaimWorld,
     pool_object,
     start_claim_world,
 )
-from moxwell.testing.reconcile import SETTINGS, EffectCounter
+from moxwell.testing.reconcile import SETTINGS
 
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)

@@ -38,9 +38,9 @@ from moxwell.pve.regions import Regions
 from moxwell.pve.transport import Transport
 from moxwell.pve.values import SecretValue, size_bytes
 from moxwell.testing.csi_files import FileMounter
+from moxwell.testing.effect_counter import EffectCounter
 from moxwell.testing.loop import LoopClock
 from moxwell.testing.pve import SimTransport
-from moxwell.testing.reconcile import EffectCounter
 from moxwell.testing.small_region import grant
 
 TOKEN = "csi@pve!test=11111111-2222-4333-8444-555555555555"

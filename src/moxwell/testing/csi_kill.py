@@ -19,8 +19,8 @@ from moxwell.csi.controller import ControllerService
 from moxwell.csi.journal import JournalEntry, MemoryJournal
 from moxwell.errors import MoxwellError, Unreachable
 from moxwell.testing.csi import NODES, CsiEnvironment
+from moxwell.testing.effect_counter import EffectCounter
 from moxwell.testing.loop import run_virtual
-from moxwell.testing.reconcile import EffectCounter
 
 TRIES, PAUSE_SECONDS = 40, 5.0
 

@@ -40,10 +40,10 @@ from moxwell.pve.reservations import Reservations
 from moxwell.runtime.manager import Manager, assemble
 from moxwell.runtime.tenant_clients import TenantClients
 from moxwell.testing.cached_worlds import fresh_regions, open_store
+from moxwell.testing.effect_counter import EffectCounter
 from moxwell.testing.loop import LoopClock
 from moxwell.testing.machine_stories import StoryEnvironment
 from moxwell.testing.pve import SimTransport
-from moxwell.testing.reconcile import EffectCounter
 from moxwell.testing.region_contents import add_foreign_objects
 from moxwell.testing.two_regions import SETTINGS, TOKEN, TOKEN_SECRET, WORLD, configs
 

@@ -37,11 +37,11 @@ from moxwell.runtime.manager import Manager, Runtime, assemble
 from moxwell.runtime.tenant_clients import TenantClients
 from moxwell.scheduling.numa.sources import NodeSettings
 from moxwell.testing import machine_stories
+from moxwell.testing.effect_counter import EffectCounter
 from moxwell.testing.embedded_environment import EmbeddedEnvironment, create_environment
 from moxwell.testing.machine_provider import ProviderUnderTest
 from moxwell.testing.machine_stories import StoryEnvironment
 from moxwell.testing.pve import SimTransport
-from moxwell.testing.reconcile import EffectCounter
 from moxwell.testing.two_regions import SETTINGS, TOKEN, TOKEN_SECRET, WORLD, configs
 
 CLUSTER = Key("default", "c")

@@ -23,9 +23,10 @@ from moxwell.kube.client import Kube
 from moxwell.kube.errors import NotFound, WriteConflict
 from moxwell.runtime.manager import Manager, Runtime, assemble
 from moxwell.testing.cached_worlds import open_store
+from moxwell.testing.effect_counter import EffectCounter
 from moxwell.testing.loop import LoopClock
 from moxwell.testing.machine_provider import MemoryMachineProvider, join_nodes
-from moxwell.testing.reconcile import SETTINGS, EffectCounter
+from moxwell.testing.reconcile import SETTINGS
 
 EVENTS = Resource("", "v1", "events", "Event")
 PODS = Resource("", "v1", "pods", "Pod")

@@ -42,9 +42,9 @@ from moxwell.runtime.reconciler import Controller
 from moxwell.runtime.settings import ManagerSettings
 from moxwell.runtime.tenant_clients import TenantClients
 from moxwell.testing.cached_worlds import fresh_regions, open_store
+from moxwell.testing.effect_counter import EffectCounter
 from moxwell.testing.loop import LoopClock
 from moxwell.testing.pve import SimTransport
-from moxwell.testing.reconcile import EffectCounter
 from moxwell.testing.two_regions_world import TOKEN as TOKEN
 from moxwell.testing.two_regions_world import TOKEN_SECRET as TOKEN_SECRET
 from moxwell.testing.two_regions_world import WORLD as WORLD

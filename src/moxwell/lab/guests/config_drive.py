@@ -14,6 +14,8 @@ import yaml
 
 from moxwell import yaml_documents
 from moxwell.errors import Invalid
+from moxwell.lab.guests import hardware
+from moxwell.lab.guests.hardware import SimulatedVm
 from moxwell.lab.guests.iso_reader import read_iso
 from moxwell.yaml_documents import line_of
 
@@ -32,6 +34,22 @@ class ConfigDrive:
     def hostname(self) -> str:
         """The host name from the meta-data; empty if it sets none."""
         return str(self.meta_data.get("local-hostname") or self.meta_data.get("hostname") or "")
+
+
+def find_config_drive(vm: SimulatedVm) -> ConfigDrive | None:
+    """Read the config drive on the first medium that has one."""
+    problem: Invalid | None = None
+    for drive in hardware.cdrom_drives(vm.conf):
+        medium = vm.media(drive)
+        if medium is None:
+            continue
+        try:
+            return read_config_drive(medium)
+        except Invalid as error:
+            problem = error
+    if problem is not None:
+        raise problem
+    return None
 
 
 def read_config_drive(image: bytes) -> ConfigDrive:

@@ -10,14 +10,12 @@ node, whose API server is served by a ``ControlPlaneServer``.
 """
 
 import asyncio
-import ipaddress
 import re
 import traceback
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 import structlog
@@ -28,7 +26,7 @@ from moxwell.errors import Invalid, MoxwellError, Unreachable
 from moxwell.kube.client import Kube
 from moxwell.kube.kubeconfig import ApiAccess
 from moxwell.lab.guests import agent, hardware, join, kubeadm_init, talos
-from moxwell.lab.guests.config_drive import ConfigDrive, read_config_drive
+from moxwell.lab.guests.config_drive import ConfigDrive, find_config_drive
 from moxwell.lab.guests.control_plane import (
     ControlPlaneServer,
     GuestControlPlane,
@@ -41,7 +39,12 @@ from moxwell.lab.guests.join import NodeKubeconfig, StoredKubeconfig
 from moxwell.lab.guests.kubelet import NodeFacts, SimulatedKubelet
 from moxwell.lab.guests.pod_usage import ResourceUsage, VmLoad
 from moxwell.lab.guests.running_kubelets import RunningKubelet, RunningKubelets
-from moxwell.lab.guests.shared_connections import GuestHandler, Proxy, SharedConnections
+from moxwell.lab.guests.shared_connections import (
+    GuestHandler,
+    Proxy,
+    SharedConnections,
+    reached_servers,
+)
 from moxwell.lab.guests.static_pods import MirrorPods, static_pods
 from moxwell.lab.guests.talos import TalosNode, TalosNodes
 from moxwell.lab.guests.userdata import KubeadmJoin, find_join, read_user_data, result_of_scripts
@@ -112,7 +115,7 @@ class GuestRunner:
         await self._tasks.wait_ready()
         await self.stopped(vm.region, vm.vmid)
         boot = _Boot(vm, agent.OperatingSystem(hostname=vm.name, halt=vm.power_off))
-        boot.system.connections = partial(_connections, boot)
+        boot.system.connections = lambda: reached_servers(boot.handlers)
         self._boots[vm.region, vm.vmid] = boot
         boot.task = self._tasks.spawn(self._run_boot(boot))
 
@@ -184,7 +187,7 @@ class GuestRunner:
         persisted = self._persisted.get(boot.vm.uuid)
         if persisted is None:
             persisted = self._persisted[boot.vm.uuid] = PersistedGuest(
-                config_drive=_find_config_drive(boot.vm)
+                config_drive=find_config_drive(boot.vm)
             )
             await self._changed()
         config_drive = persisted.config_drive
@@ -348,37 +351,6 @@ def _described(error: BaseException) -> str:
     places = traceback.extract_tb(error.__traceback__)
     where = f" in {places[-1].name}" if places else ""
     return f"the guest failed: {type(error).__name__}{where}"
-
-
-def _connections(boot: _Boot) -> Iterator[tuple[str, int, bool]]:
-    """The servers that a guest sent requests to, as its kernel would list them."""
-    for handler in boot.handlers:
-        url = urlsplit(handler.server)
-        if handler.answered is not None and url.hostname and _is_ipv4(url.hostname):
-            yield url.hostname, url.port or 443, handler.answered
-
-
-def _is_ipv4(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).version == 4
-    except ValueError:  # a name, or what user data calls an address
-        return False
-
-
-def _find_config_drive(vm: SimulatedVm) -> ConfigDrive | None:
-    """Read the config drive on the first medium that has one."""
-    problem: Invalid | None = None
-    for drive in hardware.cdrom_drives(vm.conf):
-        medium = vm.media(drive)
-        if medium is None:
-            continue
-        try:
-            return read_config_drive(medium)
-        except Invalid as error:
-            problem = error
-    if problem is not None:
-        raise problem
-    return None
 
 
 def _version(config_drive: ConfigDrive) -> str:

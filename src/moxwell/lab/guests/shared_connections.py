@@ -9,10 +9,12 @@ has connections of its own.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+import ipaddress
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
 import structlog
 from cryptography.x509.oid import NameOID
@@ -199,3 +201,18 @@ def _subject(pem: str) -> tuple[str, tuple[str, ...]]:
 def _impersonation(pem: str) -> dict[str, str]:
     name, groups = _subject(pem)
     return {"impersonate-user": name, "impersonate-group": groups[0] if groups else ""}
+
+
+def reached_servers(handlers: Iterable[GuestHandler]) -> Iterator[tuple[str, int, bool]]:
+    """The servers that a guest sent requests to, as its kernel would list them."""
+    for handler in handlers:
+        url = urlsplit(handler.server)
+        if handler.answered is not None and url.hostname and _is_ipv4(url.hostname):
+            yield url.hostname, url.port or 443, handler.answered
+
+
+def _is_ipv4(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).version == 4
+    except ValueError:  # a name, or what user data calls an address
+        return False

@@ -12,6 +12,7 @@ from moxwell.controllers.karpenter.names import FINALIZER, TERMINATION_TIMESTAMP
 from moxwell.controllers.karpenter.provider import LaunchFailure
 from moxwell.kube.errors import NotFound
 from moxwell.runtime.manager import Manager
+from moxwell.testing.effect_counter import EffectCounter
 from moxwell.testing.loop import run_virtual
 from moxwell.testing.node_claims import (
     ATTACHMENTS,
@@ -22,7 +23,7 @@ from moxwell.testing.node_claims import (
     claim_world,
     start_claim_world,
 )
-from moxwell.testing.reconcile import EffectCounter, crash_after_each_effect
+from moxwell.testing.reconcile import crash_after_each_effect
 
 TAINT = {"key": "team", "value": "a", "effect": "NoSchedule"}
 STARTUP = {"key": "cni", "effect": "NoSchedule"}

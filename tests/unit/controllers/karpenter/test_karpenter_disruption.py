@@ -16,6 +16,7 @@ from moxwell.controllers.karpenter.provisioning_metrics import ProvisioningMetri
 from moxwell.controllers.karpenter.state.objects import ScaledCluster
 from moxwell.controllers.karpenter.state.snapshots import ClusterState
 from moxwell.runtime.manager import Manager, Runtime
+from moxwell.testing.effect_counter import EffectCounter
 from moxwell.testing.loop import run_virtual
 from moxwell.testing.node_claims import (
     ATTACHMENTS,
@@ -26,7 +27,7 @@ from moxwell.testing.node_claims import (
     claim_world,
     start_claim_world,
 )
-from moxwell.testing.reconcile import EffectCounter, crash_after_each_effect
+from moxwell.testing.reconcile import crash_after_each_effect
 
 SMALL, LARGE = "t1.2VCPU-4GB", "t1.8VCPU-16GB"
 EXACT = DisruptionSettings(optimise=False)
