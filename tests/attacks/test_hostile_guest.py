@@ -23,7 +23,7 @@ LINE = "0: 0100007F:1F90 0200000A:192B 01"
 )
 def test_the_connections_of_a_guest_are_limited(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     lines: list[str] = []
-    monkeypatch.setattr(guest_connections, "_line", lines.append)
+    monkeypatch.setattr(guest_connections, "connection_of", lines.append)
     parse(text)
     assert len(lines) == MAX_LINES
 

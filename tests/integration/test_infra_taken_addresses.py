@@ -85,7 +85,8 @@ async def by_agent(env: TwoRegions) -> None:
 
 async def by_sdn(env: TwoRegions) -> None:
     pve = PveWriter(SwitchableTransport(env.transports["north"]))
-    await pve.sdn.create_zone("lan", "simple", {"ipam": "pve", "dhcp": "dnsmasq"})
+    zone = {"zone": "lan", "type": "simple", "ipam": "pve", "dhcp": "dnsmasq"}
+    await env.transports["north"].request("POST", "/cluster/sdn/zones", zone)
     await pve.sdn.create_vnet("vmnet", "lan")
     await pve.sdn.create_subnet("vmnet", "10.0.0.0/24", gateway="10.0.0.1")
     await pve.sdn.apply()

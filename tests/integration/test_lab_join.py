@@ -25,7 +25,7 @@ from moxwell.api.capi.shared import APIEndpoint
 from moxwell.bootstrap.bootstrap_data import BootstrapData, BootstrapIdentity, nocloud_files
 from moxwell.bootstrap.iso import build_iso
 from moxwell.bootstrap.network import GuestNetwork
-from moxwell.bootstrap.talos_config import TalosCluster, patched, worker_config
+from moxwell.bootstrap.talos_config import TalosCluster, TalosJoin, patched, worker_config
 from moxwell.clock import SystemClock
 from moxwell.embedded.clusterapi.bootstrap_tokens import token_secret
 from moxwell.embedded.clusterapi.kubeadm import cloud_config as kubeadm
@@ -143,8 +143,9 @@ def talos_drive(plane: HostedControlPlane, name: str, token: str = TOKEN) -> byt
     """The bootstrap ISO of a Talos worker, with a hostname of its own."""
     ca = plane.ca.encode()
     endpoint = f"https://{plane.host}:{plane.port}"
-    cluster = TalosCluster(name="c1", endpoint=endpoint, ca=ca, talos_ca=ca, talos_token=TOKEN)
-    text = patched(worker_config(cluster, "v1.34.1", token), ())
+    cluster = TalosCluster(name="c1", endpoint=endpoint)
+    join = TalosJoin(ca=ca, token=token, talos_ca=ca, talos_token=TOKEN)
+    text = patched(worker_config(cluster, join, "v1.34.1"), ())
     identity = BootstrapIdentity(name, f"proxmox://r1/{name}", "v1.34.1")
     data = BootstrapData(text.encode(), "talos")
     return build_iso(nocloud_files(data, identity, GuestNetwork(())))

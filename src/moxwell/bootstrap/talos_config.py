@@ -4,7 +4,7 @@ Talos machine configurations of workers and control planes. Pure.
 A worker needs the endpoint and CA of its cluster and a bootstrap token for the kubelet. The CA
 and token of ``machine`` are for the API of Talos: Talos control planes sign its certificates,
 hosted ones do not, so ``talosctl`` does not reach workers of those. All control planes of a cluster
-have the same configuration; etcd begins on the one that is told to (``talosctl bootstrap``).
+have the same configuration; ``talosctl bootstrap`` starts etcd on one of them.
 """
 
 from collections.abc import Iterable, Mapping

@@ -54,10 +54,11 @@ class GuestProbe:
 def parse(text: str) -> tuple[TcpConnection, ...]:
     """The connections of a file of ``/proc/net``; lines of another form are left out."""
     lines = text[:MAX_TEXT].splitlines()[1 : MAX_LINES + 1]
-    return tuple(found for line in lines if (found := _line(line)) is not None)
+    return tuple(found for line in lines if (found := connection_of(line)) is not None)
 
 
-def _line(line: str) -> TcpConnection | None:
+def connection_of(line: str) -> TcpConnection | None:
+    """The connection of a line of ``/proc/net/tcp``; None if it has none."""
     fields = line.split()
     try:
         address, _, port = fields[2].partition(":")

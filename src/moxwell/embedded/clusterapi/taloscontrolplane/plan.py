@@ -19,7 +19,7 @@ from moxwell.api.capi.talos import (
     TalosControlPlane,
     TalosControlPlaneStatus,
 )
-from moxwell.api.conditions import LegacyCondition
+from moxwell.api.conditions import ConditionStatus, LegacyCondition
 from moxwell.api.kinds import owner_reference
 from moxwell.api.meta import ObjectMeta
 from moxwell.bootstrap.talos_secrets import TalosSecrets
@@ -214,7 +214,7 @@ def describe(
         reason = TalosControlPlaneReason.NOT_AVAILABLE
     if isinstance(move, Wait):
         reason, message = TalosControlPlaneReason(move.reason), move.message
-    status = "True" if ready else "False"
+    status: ConditionStatus = "True" if ready else "False"
     available = LegacyCondition(type=AVAILABLE, status=status, reason=reason, message=message)
     name = seen.cluster.name if seen.cluster else ""
     return TalosControlPlaneStatus(
