@@ -15,6 +15,7 @@ from moxwell.api.quantity import Quantity
 Json = Mapping[str, Any]
 HOSTNAME = "kubernetes.io/hostname"
 EPHEMERAL = {"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"}
+READINESS = "readiness.k8s.io/"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -38,7 +39,8 @@ class CheckedPod:
             amounts = (container.get("resources") or {}).get("requests") or {}
             for name, amount in amounts.items():
                 found[name] = found.get(name, 0) + Quantity.parse(amount).nano
-        return found
+        whole = (self.spec.get("resources") or {}).get("requests") or {}
+        return found | {name: Quantity.parse(amount).nano for name, amount in whole.items()}
 
     def ports(self) -> Iterator[tuple[str, int, str]]:
         for container in self.spec.get("containers") or ():
@@ -132,7 +134,11 @@ def _node(node: Json, new: list[CheckedPod], there: list[CheckedPod]) -> Iterato
     yield from _overcommitted(room, [*there, *new])
     passing = {t["key"] for t in node.get("startupTaints") or ()} | EPHEMERAL
     joining = node["state"] in ("launched", "registered")
-    taints = [t for t in node.get("taints") or () if not (joining and t["key"] in passing)]
+    taints = [
+        t
+        for t in node.get("taints") or ()
+        if not (joining and (t["key"] in passing or t["key"].startswith(READINESS)))
+    ]
     for pod in new:
         yield from _taints(pod, taints)
         for key, value in (pod.spec.get("nodeSelector") or {}).items():
@@ -153,9 +159,17 @@ def _tolerates(toleration: Json, taint: Json) -> bool:
         return False
     if toleration.get("key") not in (None, "", taint["key"]):
         return False
-    return toleration.get("operator") == "Exists" or (
-        (toleration.get("value") or "") == (taint.get("value") or "")
-    )
+    operator, own, value = (
+        toleration.get("operator"), toleration.get("value") or "", taint.get("value") or ""
+    )  # fmt: skip
+    match operator:
+        case "Exists":
+            return True
+        case "Gt" | "Lt":
+            if not (own.isdecimal() and value.isdecimal()):
+                return False
+            return int(value) > int(own) if operator == "Gt" else int(value) < int(own)
+    return bool(own == value)
 
 
 def _shared(pods: list[CheckedPod], there: int = 0) -> list[str]:

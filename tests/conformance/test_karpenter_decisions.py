@@ -169,8 +169,16 @@ def misplaced(case: Any, command: Any) -> list[str]:
             group.get("nodeNames") or [group.get("nodeName")] * len(group["names"]),
             strict=True,
         )
-        if node in gone and group.get("owner") not in ("DaemonSet", "Node") and name not in placed
+        if node in gone and name not in placed and is_moved(group)
     ]
+
+
+def is_moved(group: Any) -> bool:
+    """Whether pods need another node; of those that end only the ones of a StatefulSet do."""
+    owner = group.get("owner")
+    if group.get("terminating"):
+        return bool(owner == "StatefulSet")
+    return owner not in ("DaemonSet", "Node")
 
 
 def dearer(expect: Any, got: Any) -> list[str]:

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import yaml
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from moxwell import yaml_documents
 from moxwell.errors import Invalid
@@ -50,11 +51,11 @@ def create_secrets(now: datetime) -> TalosSecrets:
         bootstrap_token=_token(),
         secretbox=_random(),
         trustd_token=_token(),
-        etcd=_for_talos(certificates.create_ca("etcd", now)),
-        kubernetes=_for_talos(certificates.create_ca("kubernetes", now)),
-        aggregator=_for_talos(certificates.create_ca("front-proxy", now)),
-        talos=_for_talos(certificates.create_talos_ca(now)),
-        service_account=certificates.as_talos_key(certificates.create_token_keys().key),
+        etcd=_new_ca("etcd", now),
+        kubernetes=_new_ca("kubernetes", now),
+        aggregator=_new_ca("front-proxy", now),
+        talos=certificates.create_talos_ca(now),
+        service_account=certificates.as_talos_key(certificates.create_key()),
     )
 
 
@@ -63,8 +64,11 @@ def administrator(found: TalosSecrets, now: datetime, lifetime: timedelta | None
     return certificates.issue(ADMINISTRATOR, found.talos, now, lifetime)
 
 
-def _for_talos(pair: KeyPair) -> KeyPair:
-    return KeyPair(pair.certificate, certificates.as_talos_key(pair.key))
+def _new_ca(name: str, now: datetime) -> KeyPair:
+    pair = certificates.create_ca(name, now)
+    key = certificates.load_key(pair.key)
+    assert isinstance(key, ec.EllipticCurvePrivateKey), "our own CAs have P-256 keys"
+    return KeyPair(pair.certificate, certificates.as_talos_key(key))
 
 
 def _random() -> str:

@@ -31,7 +31,8 @@ RENEW_LEAF_BEFORE = timedelta(days=30)
 EXTEND_CA_BEFORE = timedelta(days=730)  # a node keeps the CA certificate it joined with
 
 OwnKey = ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
-SigningKey = OwnKey | rsa.RSAPrivateKey
+SigningKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+CaKey = OwnKey | rsa.RSAPrivateKey
 _TALOS_LABEL, _LABEL = b" ED25519 PRIVATE KEY-", b" PRIVATE KEY-"  # of PKCS #8
 
 
@@ -81,25 +82,26 @@ def public_key_hash(pem: bytes) -> str:
 
 
 def load_key(pem: bytes) -> SigningKey:
-    """A private key; ValueError if it cannot be read, Invalid if it is none of these kinds."""
-    key = serialization.load_pem_private_key(pem.replace(_TALOS_LABEL, _LABEL), password=None)
+    """A private key; ValueError if it cannot be read, Invalid if it is neither EC nor RSA."""
+    key = serialization.load_pem_private_key(pem, password=None)
     if not isinstance(key, SigningKey):
         raise Invalid("the private key is neither RSA nor elliptic curve")
     return key
 
 
-def as_talos_key(pem: bytes) -> bytes:
-    """A private key in the form that Talos reads: SEC 1 or PKCS #1, or Ed25519 with its label."""
-    key, none = load_key(pem), serialization.NoEncryption()
-    if isinstance(key, ed25519.Ed25519PrivateKey):
-        return key_pem(key).replace(_LABEL, _TALOS_LABEL)
-    form = serialization.PrivateFormat.TraditionalOpenSSL
-    return key.private_bytes(serialization.Encoding.PEM, form, none)
+def load_ca_key(pem: bytes) -> CaKey:
+    """The private key of a CA, which may be that of Talos; errors as of :func:`load_key`."""
+    if _TALOS_LABEL not in pem:
+        return load_key(pem)
+    key = serialization.load_pem_private_key(pem.replace(_TALOS_LABEL, _LABEL), password=None)
+    if not isinstance(key, ed25519.Ed25519PrivateKey):
+        raise Invalid("the private key is not the one that its label says")
+    return key
 
 
 def matches(pair: KeyPair) -> bool:
     """Whether the private key belongs to the certificate; ValueError if either is unreadable."""
-    return load_key(pair.key).public_key() == load_certificate(pair.certificate).public_key()
+    return load_ca_key(pair.key).public_key() == load_certificate(pair.certificate).public_key()
 
 
 def expires(certificate: bytes) -> datetime:
@@ -134,6 +136,14 @@ def key_pem(key: OwnKey) -> bytes:
     )
 
 
+def as_talos_key(key: OwnKey) -> bytes:
+    """A private key as Talos reads it: SEC 1, or PKCS #8 with a label of its own for Ed25519."""
+    if isinstance(key, ed25519.Ed25519PrivateKey):
+        return key_pem(key).replace(_LABEL, _TALOS_LABEL)
+    form = serialization.PrivateFormat.TraditionalOpenSSL
+    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+
+
 def create_token_keys() -> KeyPair:
     """The keys of service account tokens; ``certificate`` holds the bare public key."""
     key = create_key()
@@ -150,7 +160,9 @@ def create_ca(common_name: str, now: datetime) -> KeyPair:
 
 def create_talos_ca(now: datetime) -> KeyPair:
     """A new CA for Talos' API: its nodes request certificates with Ed25519 keys and signatures."""
-    return _self_signed(_name("", ["talos"]), ed25519.Ed25519PrivateKey.generate(), now)
+    key = ed25519.Ed25519PrivateKey.generate()
+    pair = _self_signed(_name("", ["talos"]), key, now)
+    return KeyPair(pair.certificate, as_talos_key(key))
 
 
 def extend_ca(ca: KeyPair, now: datetime) -> KeyPair:
@@ -171,7 +183,7 @@ def issue(
     config: CertificateConfig, ca: KeyPair, now: datetime, lifetime: timedelta | None = None
 ) -> KeyPair:
     """A new key, and a certificate for it that the CA signed."""
-    issuer, signer, key = load_certificate(ca.certificate), load_key(ca.key), create_key()
+    issuer, signer, key = load_certificate(ca.certificate), load_ca_key(ca.key), create_key()
     subject = _name(config.common_name, config.organizations)
     builder = (
         _builder(subject, issuer.subject, key, now, lifetime or config.lifetime)
@@ -217,7 +229,7 @@ def renewal_reason(
 # Parts of a certificate
 
 
-def _digest(key: SigningKey) -> hashes.SHA256 | None:
+def _digest(key: CaKey) -> hashes.SHA256 | None:
     """The hash of a signature; Ed25519 has its own."""
     return None if isinstance(key, ed25519.Ed25519PrivateKey) else hashes.SHA256()
 
@@ -285,7 +297,7 @@ def _extended_usages(config: CertificateConfig) -> list[x509.ObjectIdentifier]:
 
 
 def _authority_key_identifier(
-    issuer: x509.Certificate, signer: SigningKey
+    issuer: x509.Certificate, signer: CaKey
 ) -> x509.AuthorityKeyIdentifier:
     """The identifier that the CA itself carries; some CAs do not derive it from their key."""
     try:

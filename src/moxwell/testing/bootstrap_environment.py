@@ -25,12 +25,13 @@ from moxwell.controllers.infra.setup import add_infra
 from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.embedded.clusterapi import setup
 from moxwell.embedded.controlplanes.tenant_api import hosted_controllers
+from moxwell.errors import Unreachable
 from moxwell.kube.client import Kube
 from moxwell.kube.kubeconfig import ApiAccess
 from moxwell.kube.transport import ApiServerUnreachable
 from moxwell.lab.guests.control_plane import GuestControlPlane
 from moxwell.lab.guests.guest_runner import GuestRunner
-from moxwell.lab.guests.talos import TalosNodes
+from moxwell.lab.guests.talos import DialedTalos, TalosNodes
 from moxwell.lab.proxmox.engine import Engine
 from moxwell.management import setup as management
 from moxwell.management.manifests import ManifestStage
@@ -127,6 +128,22 @@ class _Dialed:
         if store is None:
             raise ApiServerUnreachable(f"nothing listens at {self.access.server}")
         return await AuthenticatedApi(store, self.access).handle(request)
+
+
+@dataclass(frozen=True)
+class _CountedTalos:
+    """Talos' API on a machine, whose writes are counted."""
+
+    inner: DialedTalos
+    effects: EffectCounter
+
+    async def bootstrap(self) -> None:
+        await self.effects.effect(
+            f"Talos {self.inner.access.address}: Bootstrap",
+            self.inner.bootstrap,
+            refused=lambda _: False,
+            lost=Unreachable("the connection broke; it may have happened"),
+        )
 
 
 @dataclass
@@ -230,7 +247,7 @@ def create_bootstrap_program(
         resources=[k.resource for k in registry.KINDS if k.declared.storage],
         infrastructure=(ProxmoxCluster, ProxmoxMachine),
         control_planes=(KubeadmControlPlane, TalosControlPlane),
-        dial_talos=lambda access: effects.talos(environment.talos.dial(access), access.address),
+        dial_talos=lambda access: _CountedTalos(environment.talos.dial(access), effects),
     ):
         runtime.manager.add(controller)
     spec, stages = environment.spec, environment.stages

@@ -1,8 +1,8 @@
 """
 Counts the effects of a program under test, and ends the program at one of them.
 
-An effect is an accepted write to Kubernetes, Proxmox or Talos. Transports are wrapped by the
-methods ``kube``, ``pve`` and ``talos``; :mod:`.reconcile` runs stories with them.
+An effect is an accepted write. The transports of Kubernetes and Proxmox are wrapped by the
+methods ``kube`` and ``pve``; :mod:`.reconcile` runs stories with them.
 """
 
 import asyncio
@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NoReturn, TypeVar
 
 from moxwell.api.requests import Handler, Request, Response
-from moxwell.bootstrap.talos_access import TalosApi
-from moxwell.errors import MoxwellError, Unreachable
+from moxwell.errors import MoxwellError
 from moxwell.kube.transport import ApiServerUnreachable
 from moxwell.pve.errors import OutcomeUnknown
 from moxwell.testing.process_fork import Branches
@@ -49,10 +48,6 @@ class EffectCounter:
     def pve(self, transport: Any) -> Any:
         """The same transport to a region, counted."""
         return _CountedPve(transport, self)
-
-    def talos(self, api: TalosApi, address: str) -> TalosApi:
-        """The same API of Talos on a machine, counted."""
-        return _CountedTalos(api, address, self)
 
     async def effect(
         self,
@@ -125,21 +120,6 @@ class _CountedKube:
             lambda: self.inner.handle(request),
             refused=lambda response: response.status >= 400,
             lost=ApiServerUnreachable("the connection broke; it may have happened"),
-        )
-
-
-@dataclass
-class _CountedTalos:
-    inner: TalosApi
-    address: str
-    wires: EffectCounter
-
-    async def bootstrap(self) -> None:
-        await self.wires.effect(
-            f"Talos {self.address}: Bootstrap",
-            self.inner.bootstrap,
-            refused=lambda _: False,
-            lost=Unreachable("the connection broke; it may have happened"),
         )
 
 

@@ -60,7 +60,7 @@ def server_certificate(secrets: TalosSecrets, folder: Path) -> None:
     builder = builder.not_valid_after(like.not_valid_after_utc)
     for extension in like.extensions:
         builder = builder.add_extension(extension.value, extension.critical)
-    signed = builder.sign(certificates.load_key(secrets.talos.key), None)
+    signed = builder.sign(certificates.load_ca_key(secrets.talos.key), None)
     pem = signed.public_bytes(serialization.Encoding.PEM) + certificates.key_pem(key)
     (folder / "server.pem").write_bytes(pem)
     (folder / "ca.pem").write_bytes(secrets.talos.certificate)
