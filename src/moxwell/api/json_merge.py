@@ -40,6 +40,10 @@ def apply_merge_patch(target: Any, patch: Any) -> Any:
 
 def json_equal(one: Any, other: Any) -> bool:
     """Compare as JSON; unlike in Python, ``true`` differs from ``1``."""
+    if one is other:
+        return True
+    if one.__class__ is str:  # most values are texts
+        return bool(one == other)
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         return one.keys() == other.keys() and all(json_equal(v, other[k]) for k, v in one.items())
     if _is_list(one) and _is_list(other):

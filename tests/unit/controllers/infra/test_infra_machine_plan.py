@@ -614,7 +614,7 @@ def test_provisioned_never_changes_back() -> None:
     machine = obj(provider_id=NAMED)
     assert "initialization" not in describe(machine, stopped, Wait("Stopped"))
     status = MachineStatus(initialization=MachineInitialization(infrastructure_provisioned=True))
-    known = replace(stopped, machine=structs.replace(MACHINE, status=status))
+    known = structs.replace(stopped, machine=structs.replace(MACHINE, status=status))
     assert is_provisioned(machine, known)
     assert describe(machine, known, Wait("Stopped"))["initialization"] == {"provisioned": True}
 
@@ -647,7 +647,7 @@ def test_what_an_earlier_version_kept_in_the_status_is_moved_to_the_claim() -> N
         "haGroup": None,
         "hardwareHash": "h",
     }
-    described = describe(old, replace(world, region=MachineRegion()), move)
+    described = describe(old, structs.replace(world, region=MachineRegion()), move)
     assert (described["applied"], described["hardware"]) == (None, None)
 
 

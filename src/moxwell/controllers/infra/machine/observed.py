@@ -4,6 +4,8 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+import msgspec
+
 from moxwell.api.capi.core import Cluster, Machine
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.network import NetworkDevice
@@ -157,15 +159,14 @@ class ObservedAddresses:
         return not (self.missing or self.wrong or self.pending)
 
 
-@dataclass(frozen=True, slots=True)
-class ObservedProxmoxMachine:
-    """Everything one pass observed."""
+class ObservedProxmoxMachine(msgspec.Struct, frozen=True):
+    """Everything one pass observed; a Struct, because each reading replaces fields of it."""
 
     machine: Machine | None = None
     owners: OwnerObjects | None = None
     scope: str = ""  # namespace and name of the ProxmoxCluster, whose own regions it may use
     region: MachineRegion = MachineRegion()
-    zone: ZoneSettings = field(default_factory=ZoneSettings)
+    zone: ZoneSettings = msgspec.field(default_factory=ZoneSettings)
     placement: ObservedPlacement | None = None  # read only if a host is to be chosen
     guest: MachineGuest | None = None
     # How long an incomplete clone has been without a task of ours, and whether any clone task
@@ -182,16 +183,17 @@ class ObservedProxmoxMachine:
     claim_host_online: bool = True
     claim_host_known: bool = True
     devices: tuple[NetworkDevice, ...] = ()
-    addresses: ObservedAddresses = field(default_factory=ObservedAddresses)
+    addresses: ObservedAddresses = msgspec.field(default_factory=ObservedAddresses)
     owned_claims: tuple[str, ...] = ()
     bootstrap: BootstrapData | None = None
-    host_bridges: Mapping[str, HostBridge] = field(default_factory=dict)  # by device
+    host_bridges: Mapping[str, HostBridge] = msgspec.field(default_factory=dict)  # by device
     iso_exists: bool | None = None
     ha_mode: HaMode = "group"
     bootstrapped: bool = False
     agent_message: str = ""
     agent_poll_seconds: float = 0.0
-    agent_addresses: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by interface
+    # By interface.
+    agent_addresses: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     tenant: TenantLimits | None = None  # read only if a host or a pool is to be chosen
     failure_domain: str = ""  # of the host that the guest is on now
     excess: tuple[Excess, ...] = ()  # limits of the tenant that a larger size would exceed

@@ -109,7 +109,7 @@ class MachineObserver:
         if needs_place(obj, seen):
             tenant = await self._see_tenant(obj, reader)
             placement = await self._see_placement(obj, owners, tenant, reader)
-            seen = replace(seen, tenant=tenant, placement=placement)
+            seen = structs.replace(seen, tenant=tenant, placement=placement)
         return seen
 
     # ---- objects
@@ -168,15 +168,15 @@ class MachineObserver:
         guest = seen.guest
         if guest is not None and guest.warm and not is_warm(obj):  # it is handed over
             limits = await self._quota.limits(obj.namespace, reader)
-            return replace(seen, excess=self._quota.excess_of_new(obj, limits))
+            return structs.replace(seen, excess=self._quota.excess_of_new(obj, limits))
         if obj.spec.changes != "InPlace" or guest is None or not guest.marked:
             return seen
         if moves_pool(obj, guest):
-            seen = replace(seen, tenant=await self._see_tenant(obj, reader))
+            seen = structs.replace(seen, tenant=await self._see_tenant(obj, reader))
         if not grows(obj.spec, guest):
             return seen
         limits = await self._quota.limits(obj.namespace, reader)
-        return replace(seen, excess=self._quota.excess_of_growth(obj, guest, limits))
+        return structs.replace(seen, excess=self._quota.excess_of_growth(obj, guest, limits))
 
     # ---- the guest
 
@@ -193,22 +193,22 @@ class MachineObserver:
         claim = obj.spec.claim
         zone_name = claim.zone if claim else ""
         zone = zone_settings_of(owners.cluster.name, owners.proxmox_cluster.spec, zone_name)
-        seen = self._see_tasks(obj, region, replace(seen, zone=zone))
+        seen = self._see_tasks(obj, region, structs.replace(seen, zone=zone))
         if claim is None:
-            return replace(seen, guest=await self._guests.find(obj, region))
+            return structs.replace(seen, guest=await self._guests.find(obj, region))
         if not obj.spec.provider_id and not is_warm(obj):
             seen = await self._see_iso(obj, owners.machine, region, seen, reader)
         ready = bool(obj.spec.provider_id or seen.iso_exists or is_warm(obj))
-        seen = replace(seen, guest=await self._guests.find(obj, region, read_config=ready))
+        seen = structs.replace(seen, guest=await self._guests.find(obj, region, read_config=ready))
         seen = await self._see_stale_clones(obj, region, _located(seen, claim, region))
         if seen.guest is not None and seen.guest.marked:
-            seen = replace(seen, ha_mode=await self._guests.ha_mode(obj, region))
+            seen = structs.replace(seen, ha_mode=await self._guests.ha_mode(obj, region))
             seen = await self._see_bootstrap(obj, owners.machine, region, seen)
         if seen.guest is None:
             owner = Key(obj.namespace, obj.name)
             target = CloneTarget(claim.template_host, claim.storage, not claim.linked)
             waits = self._clone_slots.are_taken(owner, region, target)
-            seen = replace(seen, clone_must_wait=waits)
+            seen = structs.replace(seen, clone_must_wait=waits)
         return await self._see_addresses(obj, region, seen)
 
     async def _see_stale_clones(
@@ -220,11 +220,13 @@ class MachineObserver:
         running = None
         if idle is not None and idle >= IDLE_SECONDS and guest is not None and guest.host_online:
             running = await clone_tasks_run(region, guest.seen.host)
-        seen = replace(seen, idle_clone_seconds=idle, clone_tasks_run=running)
+        seen = structs.replace(seen, idle_clone_seconds=idle, clone_tasks_run=running)
         names = list(obj.spec.claim.stale_clones) if obj.spec.claim else []
         if obj.deleting and is_stale(obj, seen):
             names.append(own_name(obj))
-        return replace(seen, stale_clones=await self._stale_clones.read(obj, names, seen.scope))
+        return structs.replace(
+            seen, stale_clones=await self._stale_clones.read(obj, names, seen.scope)
+        )
 
     async def _see_iso(
         self,
@@ -240,21 +242,22 @@ class MachineObserver:
         template = await self._guests.template(region, claim)
         devices = devices_of(obj.spec, template.nics if template else {})
         addresses = self._ip_claims.read(obj, devices, seen.zone)
-        seen = replace(seen, devices=devices, addresses=addresses)
+        seen = structs.replace(seen, devices=devices, addresses=addresses)
         if not addresses.ready or seen.uploading:
-            return replace(seen, iso_exists=None)
+            return structs.replace(seen, iso_exists=None)
         if await self._guests.iso_exists(obj, region, claim):
-            return replace(seen, iso_exists=True)
+            return structs.replace(seen, iso_exists=True)
         taken = await self._taken.find(obj, region, seen, template.nics if template else {})
         if taken:
-            return replace(seen, addresses=replace(addresses, taken=taken), iso_exists=None)
+            found = replace(addresses, taken=taken)
+            return structs.replace(seen, addresses=found, iso_exists=None)
         bootstrap = await read_bootstrap(reader, machine, template)
-        seen = replace(seen, iso_exists=False, bootstrap=bootstrap)
+        seen = structs.replace(seen, iso_exists=False, bootstrap=bootstrap)
         if bootstrap is None or bootstrap.format != node_templates.FORMAT:
             return seen
         nics = template.nics if template else {}
         bridges = await self._placement.host_bridges(region, claim.host, devices, nics)
-        return replace(seen, host_bridges=bridges)
+        return structs.replace(seen, host_bridges=bridges)
 
     async def _see_bootstrap(
         self, obj: ProxmoxMachine, machine: Machine, region: Region, seen: ObservedProxmoxMachine
@@ -264,14 +267,14 @@ class MachineObserver:
         if guest is None or claim is None or not obj.spec.provider_id:
             return seen
         if not guest.booting:
-            return replace(seen, bootstrapped=True)
+            return structs.replace(seen, bootstrapped=True)
         if machine.status.node_ref is not None:
             exists = await self._guests.iso_exists(obj, region, claim)
-            return replace(seen, bootstrapped=True, iso_exists=exists)
+            return structs.replace(seen, bootstrapped=True, iso_exists=exists)
         if not guest.seen.running:
             return seen
         progress = await self._agent.bootstrap_progress(obj, region, guest.seen, machine)
-        return replace(
+        return structs.replace(
             seen,
             bootstrapped=progress.done,
             agent_message=progress.message,
@@ -286,12 +289,12 @@ class MachineObserver:
         if not seen.devices:
             devices = devices_of(obj.spec, {})
             addresses = self._ip_claims.read(obj, devices, seen.zone)
-            seen = replace(seen, devices=devices, addresses=addresses)
+            seen = structs.replace(seen, devices=devices, addresses=addresses)
         runs = guest is not None and seen.bootstrapped and guest.seen.running
         if seen.addresses.requests or guest is None or not runs:
             return seen
         found = await self._agent.addresses(obj, region, guest.seen)
-        return replace(seen, agent_addresses=found)
+        return structs.replace(seen, agent_addresses=found)
 
     # ---- deletion
 
@@ -300,13 +303,13 @@ class MachineObserver:
     ) -> ObservedProxmoxMachine:
         vmid, claim = obj.spec.virtual_machine_id, obj.spec.claim
         if vmid is None or not obj.spec.region:
-            return replace(seen, vmid_free=True, iso_exists=False)
+            return structs.replace(seen, vmid_free=True, iso_exists=False)
         region, seen = self._see_region(obj, seen)
         if region is None:
             return seen
         seen = self._see_tasks(obj, region, seen)
         guest = await self._guests.find(obj, region)
-        seen = replace(seen, guest=guest)
+        seen = structs.replace(seen, guest=guest)
         if claim is not None:
             seen = await self._see_stale_clones(obj, region, _located(seen, claim, region))
         if guest is not None and (guest.ours or guest.cloning or is_stale(obj, seen)):
@@ -315,7 +318,7 @@ class MachineObserver:
         if not free:
             region.inventory.poll_frequently()
         exists = await self._iso_remains(obj, region, seen)
-        return replace(seen, vmid_free=free, iso_exists=exists)
+        return structs.replace(seen, vmid_free=free, iso_exists=exists)
 
     async def _iso_remains(
         self, obj: ProxmoxMachine, region: Region, seen: ObservedProxmoxMachine
@@ -342,19 +345,19 @@ class MachineObserver:
         if region is None:
             known = ", ".join(sorted(visible)) or "none"
             error = f"region {name!r} is not configured (configured: {known})"
-            return None, replace(seen, region=MachineRegion(known=False, error=error))
+            return None, structs.replace(seen, region=MachineRegion(known=False, error=error))
         health = region.inventory.health
         if not health.reachable:
             error = f"region {name} does not answer: {region.problem}"
-            return None, replace(seen, region=MachineRegion(reachable=False, error=error))
-        return region, replace(seen, region=MachineRegion(root=region.config.is_root))
+            return None, structs.replace(seen, region=MachineRegion(reachable=False, error=error))
+        return region, structs.replace(seen, region=MachineRegion(root=region.config.is_root))
 
     def _see_tasks(
         self, obj: ProxmoxMachine, region: Region, seen: ObservedProxmoxMachine
     ) -> ObservedProxmoxMachine:
         key = Key(obj.namespace, obj.name)
         types = [upid.type for upid in region.tasks.of(key)]
-        return replace(
+        return structs.replace(
             seen,
             task_running=any(type_ != "imgcopy" for type_ in types),
             uploading="imgcopy" in types,
@@ -387,7 +390,7 @@ def _located(seen: ObservedProxmoxMachine, claim: Claim, region: Region) -> Obse
     if claim.zone and seen.owners and at != claim.host:
         config = seen.owners.proxmox_cluster.spec.zone_config
         zone = next((z.zone for z in config if at in z.nodes), claim.zone)
-    return replace(
+    return structs.replace(
         seen,
         claim_host_online=bool(host and host.online),
         claim_host_known=host is not None,
