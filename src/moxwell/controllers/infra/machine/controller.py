@@ -71,8 +71,8 @@ NAME = "infra.machine"
 FINALIZER = "proxmoxmachine.infrastructure.cluster.x-k8s.io"
 BY_MARK, BY_CLUSTER = "infra.mark", "infra.cluster"
 AT_ONCE, POLL_SECONDS, SAFETY_SECONDS = 0.1, 3.0, 60.0
-# the end of their task causes the next pass
-TASKS = (UploadIso, DeleteVolume, ResizeDisk, Start, Shutdown, Stop, Destroy)
+TASKS = (UploadIso, DeleteVolume, ResizeDisk, Start)  # their end causes the next pass
+ENDINGS = (Shutdown, Stop, Destroy)  # so does theirs, if they have a task
 URGENT_STATUS = ("initialization",)  # the Machine waits for it
 EVENTS = frozenset({"Clone", "Start", "Destroy", "Shutdown", "RemoveStaleClone", "RemoveDisk"})
 
@@ -152,7 +152,8 @@ class MachineReconciler(Reconciler[ProxmoxMachine, ObservedProxmoxMachine, Move,
         if isinstance(move, AddressMove):
             return POLL_SECONDS
         if isinstance(move, TakeStep):
-            follows = move.step.expects() is not None and not self._is_followed(move)
+            waits = isinstance(move.step, TASKS) or self._is_followed(move)
+            follows = not waits and move.step.expects() is not None
             return AT_ONCE if follows else POLL_SECONDS
         return AT_ONCE
 
@@ -191,7 +192,7 @@ class MachineReconciler(Reconciler[ProxmoxMachine, ObservedProxmoxMachine, Move,
     def _is_followed(self, move: TakeStep) -> bool:
         """Whether the end of the step's task causes the next pass."""
         region = self._regions.scope(move.scope)[move.step.region]
-        return isinstance(move.step, TASKS) and bool(region.tasks.of(move.owner))
+        return isinstance(move.step, ENDINGS) and bool(region.tasks.of(move.owner))
 
     async def _clone(self, move: TakeStep, step: Clone, region: Region) -> None:
         """Start a clone, unless another pass took the last place since the decision."""
