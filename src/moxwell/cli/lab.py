@@ -8,7 +8,9 @@ import typer
 
 from moxwell.cli import connect, program
 from moxwell.cli.connect import DEFAULT_NAME, Name
-from moxwell.cli.output import count
+from moxwell.cli.explain import ask
+from moxwell.cli.output import Progress, count
+from moxwell.clock import SystemClock
 from moxwell.errors import Invalid, Missing, Unreachable
 
 app = typer.Typer(no_args_is_help=True)
@@ -21,6 +23,7 @@ Host = Annotated[str, typer.Option("--host", help="Only this host. Default: all 
 def disconnect(region: Region, name: Name = DEFAULT_NAME) -> None:
     """Disconnect a region: its API does not answer, its guests keep running."""
     asyncio.run(_disconnect(name, region))
+    asyncio.run(_wait_noticed(name, region, reachable=False))
     word = program.current().command(f"lab connect {region}")
     typer.echo(f"{region} is disconnected; back again: {word}")
 
@@ -29,6 +32,7 @@ def disconnect(region: Region, name: Name = DEFAULT_NAME) -> None:
 def reconnect(region: Region, name: Name = DEFAULT_NAME) -> None:
     """Reconnect a disconnected region."""
     asyncio.run(_connect(name, region))
+    asyncio.run(_wait_noticed(name, region, reachable=True))
     typer.echo(f"{region} is connected")
 
 
@@ -42,6 +46,21 @@ async def _connect(name: str, region: str) -> None:
     simulator = _Simulator(name, region)
     for number in await simulator.disconnections():
         await simulator.request(f"faults/{number}", method="DELETE")
+
+
+async def _wait_noticed(name: str, region: str, *, reachable: bool) -> None:
+    """Wait a while until the instance has noticed, so that the next command shows it."""
+    clock, progress = SystemClock(), Progress()
+    deadline = clock.monotonic() + SECONDS
+    try:
+        while clock.monotonic() < deadline:
+            rows = ask(name, "regions")["rows"]
+            if all(row["reachable"] is reachable for row in rows if row["name"] == region):
+                return
+            progress.say(f"waiting until Moxwell notices it, at most {SECONDS} s")
+            await clock.sleep(0.5)
+    finally:
+        progress.stop()
 
 
 @app.command("power-off")
