@@ -35,11 +35,12 @@ def missing_prerequisite(obj: ProxmoxMachine, owners: OwnerObjects) -> Wait | No
         owners.cluster.status.initialization.infrastructure_provisioned
         or owners.proxmox_cluster.status.initialization.provisioned
     ):
-        message = f"{owners.proxmox_cluster.name} is not provisioned yet"
+        message = f"ProxmoxCluster {owners.proxmox_cluster.name} is not provisioned yet"
         return Wait(ProxmoxMachineReason.WAITING_FOR_CLUSTER_INFRASTRUCTURE, message)
     bootstrap = owners.machine.spec.bootstrap
     if bootstrap.data_secret_name is None and bootstrap.config_ref is not None:
-        message = f"{bootstrap.config_ref.name} has no bootstrap data yet"
+        config = bootstrap.config_ref
+        message = f"{config.kind} {config.name} has no bootstrap data yet"
         return Wait(ProxmoxMachineReason.WAITING_FOR_BOOTSTRAP_DATA, message)
     return None
 
