@@ -25,7 +25,7 @@ from moxwell.cli.dataclass_options import command
 from moxwell.cli.output import Output, Progress, count, show
 from moxwell.cli.waiting import WAIT_SECONDS, Timeout, Wait
 from moxwell.clock import SystemClock
-from moxwell.controllers.tenancy.cluster import instance_types, upgrades
+from moxwell.controllers.tenancy.cluster import defaults, instance_types, upgrades
 from moxwell.errors import Conflict, Invalid, Missing, MoxwellError, Terminal
 from moxwell.kube.client import Kube
 
@@ -358,17 +358,17 @@ async def get(kube: Kube, cluster: str, namespace: str) -> Kubernetes:
 
 def scaled(found: Kubernetes, group: str, replicas: int) -> Json:
     """The spec with another number of nodes in a group that no autoscaler sizes."""
+    if not found.spec.groups and group == defaults.DEFAULT_GROUP.name:
+        return {"nodeGroups": [{"name": group, "replicas": replicas}]}
     if any(g.name == group and g.autoscaled for g in found.spec.groups):
         raise Invalid(f"group {group} is autoscaled: change its minimum and maximum instead")
     return {"nodeGroups": changed(found, group, replicas=replicas)}
 
 
 def changed(found: Kubernetes, group: str, **fields: Any) -> Any:
-    """The node groups as the spec has them, list or map, with one of them changed."""
-    written = found.spec.node_groups
-    names = [g.name for g in found.spec.groups]
-    if written is None and group == "md0":
-        return [{"name": "md0", **fields}]
+    """The node groups in the form that the spec has, list or map, with one of them changed."""
+    written = defaults.written_groups(found)
+    names = [g.name for g in defaults.groups_of(found)]
     if group not in names:
         groups = ", ".join(names)
         raise Missing(f"there is no node group {group}{hint(group, names)}: groups are {groups}")

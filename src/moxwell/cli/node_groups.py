@@ -10,11 +10,13 @@ from typing import Annotated, Any
 import typer
 
 from moxwell.api.cozystack import Kubernetes, NodeGroup
+from moxwell.api.field_errors import hint
 from moxwell.cli import cluster, connect, waiting
 from moxwell.cli.connect import DEFAULT_NAME, Format, Name, Namespace
 from moxwell.cli.dataclass_options import command
 from moxwell.cli.output import Output, show
 from moxwell.controllers.tenancy.cluster import instance_types
+from moxwell.controllers.tenancy.cluster.defaults import groups_of, written_groups
 from moxwell.errors import Invalid, Missing
 
 app = typer.Typer(help="Node groups of a cluster.", no_args_is_help=True)
@@ -98,12 +100,12 @@ def _spec(groups: Any) -> Json:
 
 def with_group(found: Kubernetes, group: str, fields: Json) -> Any:
     """The node groups with a new one."""
-    names, written = [g.name for g in found.spec.groups], found.spec.node_groups
+    names, written = [g.name for g in groups_of(found)], written_groups(found)
     if group in names:
         raise Invalid(f"node group {group} exists already: use scale or nodegroup resize")
     if isinstance(written, dict):
         return {**written, group: _as_map_entry(fields)}
-    return [*(written or [{"name": n} for n in names]), {"name": group, **fields}]
+    return [*written, {"name": group, **fields}]
 
 
 def _as_map_entry(fields: Json) -> Json:
@@ -114,9 +116,10 @@ def _as_map_entry(fields: Json) -> Json:
 
 def without_group(found: Kubernetes, group: str) -> Any:
     """The node groups without one of them."""
-    names, written = [g.name for g in found.spec.groups], found.spec.node_groups
+    names, written = [g.name for g in groups_of(found)], written_groups(found)
     if group not in names:
-        raise Missing(f"there is no node group {group}: groups are {', '.join(names)}")
+        groups = ", ".join(names)
+        raise Missing(f"there is no node group {group}{hint(group, names)}: groups are {groups}")
     if len(names) == 1:
         raise Invalid(f"{group} is the only node group: scale it to 0, or delete the cluster")
     if isinstance(written, dict):
@@ -127,7 +130,7 @@ def without_group(found: Kubernetes, group: str) -> Any:
 def rows(found: Kubernetes) -> list[Json]:
     """The node groups of a cluster as rows."""
     status = {g.name: g for g in found.status.groups}
-    return [_row(group, status.get(group.name), found) for group in found.spec.groups]
+    return [_row(group, status.get(group.name), found) for group in groups_of(found)]
 
 
 def _row(group: NodeGroup, status: Any, found: Kubernetes) -> Json:

@@ -4,9 +4,17 @@ from typing import Any
 
 import pytest
 
-from moxwell.api.cozystack import GroupStatus, Kubernetes, KubernetesSpec, KubernetesStatus
+from moxwell.api.cozystack import (
+    GroupStatus,
+    Kubernetes,
+    KubernetesSpec,
+    KubernetesStatus,
+    read_groups,
+)
 from moxwell.api.meta import ObjectMeta
 from moxwell.cli import node_groups
+from moxwell.cli.cluster import changed, scaled
+from moxwell.controllers.tenancy.cluster.defaults import groups_of
 from moxwell.errors import Invalid, Missing
 
 LIST = [{"name": "a", "replicas": 2, "instanceType": "u1.small"}, {"name": "b", "replicas": 1}]
@@ -26,9 +34,29 @@ def test_a_group_is_added() -> None:
     assert added == {**MAP, "c": {"minReplicas": 2, "maxReplicas": 2, "instanceType": "u1.large"}}
 
 
-def test_the_default_group_stays_when_one_is_added() -> None:
-    added = node_groups.with_group(cluster(None), "c", {"replicas": 1})
-    assert [g["name"] for g in added] == [*(g.name for g in cluster(None).spec.groups), "c"]
+DEFAULT = {"name": "md0", "minReplicas": 0, "maxReplicas": 10, "roles": ["ingress-nginx"]}
+
+
+@pytest.mark.parametrize("groups", [None, [], {}], ids=["none", "empty list", "empty map"])
+def test_the_default_group_stays_when_a_group_is_added_or_it_is_resized(groups: Any) -> None:
+    found = cluster(groups)
+    added = node_groups.with_group(found, "c", {"replicas": 1})
+    assert added == [DEFAULT, {"name": "c", "replicas": 1}]
+    assert read_groups(added)[:1] == groups_of(found)  # no node of it is replaced
+    resized = changed(found, "md0", instanceType="u1.small")
+    assert resized == [DEFAULT | {"instanceType": "u1.small"}]
+    assert scaled(found, "md0", 4) == {"nodeGroups": [{"name": "md0", "replicas": 4}]}
+    assert [row["group"] for row in node_groups.rows(found)] == ["md0"]
+    with pytest.raises(Invalid, match="the only node group"):
+        node_groups.without_group(found, "md0")
+    with pytest.raises(Missing, match="did you mean md0"):
+        node_groups.without_group(found, "mdo")
+
+
+def test_the_default_number_of_nodes_stays_when_a_group_is_added() -> None:
+    found = Kubernetes(metadata=ObjectMeta(name="demo"), spec=KubernetesSpec(replicas=0))
+    added = node_groups.with_group(found, "c", {"replicas": 1})
+    assert added == [{"name": "md0", "replicas": 0}, {"name": "c", "replicas": 1}]
 
 
 def test_a_group_is_removed() -> None:

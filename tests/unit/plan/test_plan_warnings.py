@@ -41,3 +41,11 @@ def test_a_network_change_names_what_changes_and_how_many_nodes() -> None:
     (text,) = network_warnings("c1", [group()], none, wall)
     assert "firewall and bridge replaces 3 nodes (c1-a)" in text
     assert not list(network_warnings("c1", [group(rolls=False)], none, wall))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [(1, 1, "c1-a: 1 node;"), (0, 1, "c1-a: 0 -> 1 node;"), (1, 0, "c1-a: 1 -> 0 nodes;")],
+)
+def test_one_node_is_no_nodes(before: int, after: int, said: str) -> None:
+    assert str(NodeGroupChange("c1-a", before, after, False, 0, 0)).startswith(said)

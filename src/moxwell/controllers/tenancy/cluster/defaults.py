@@ -6,6 +6,7 @@ They come from the configuration of the regions and from the tenant's namespace.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
@@ -71,6 +72,14 @@ def groups_of(app: Kubernetes) -> tuple[NodeGroup, ...]:
             return (DEFAULT_GROUP,)
         return (NodeGroup(name="md0", replicas=app.spec.replicas),)
     return tuple(_with_replicas(group, app) for group in groups)
+
+
+def written_groups(app: Kubernetes) -> Any:
+    """The node groups as the spec has them, a list or a map; the default one if it has none."""
+    if app.spec.groups:
+        return app.spec.node_groups
+    given = msgspec.json.decode(msgspec.json.encode(groups_of(app)))
+    return [{key: value for key, value in group.items() if value != {}} for group in given]
 
 
 def _with_replicas(group: NodeGroup, app: Kubernetes) -> NodeGroup:

@@ -64,9 +64,8 @@ class NodeGroupChange:
     waits_for: str = ""
 
     def __str__(self) -> str:
-        size = f"{self.before} nodes"
-        if self.before != self.after:
-            size = f"{self.before} -> {self.after} nodes"
+        change = "" if self.before == self.after else f"{self.before} -> "
+        size = f"{change}{self.after} {'node' if self.after == 1 else 'nodes'}"
         after = f", after {self.waits_for}" if self.waits_for else ""
         if not self.rolls:
             return f"{self.name}: {size}; {self.created} created, {self.deleted} deleted{after}"
