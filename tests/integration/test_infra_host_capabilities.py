@@ -6,10 +6,15 @@ from typing import Any
 
 import pytest
 
+from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.infra.network import NetworkDevice
 from moxwell.controllers.infra.host_capabilities import HostCapabilityCache
+from moxwell.controllers.infra.machine.placement_reader import PlacementReader
+from moxwell.controllers.infra.templates import TemplateCache
 from moxwell.pve import errors
 from moxwell.pve.config import RegionConfig, TokenAuth
 from moxwell.pve.regions import Region
+from moxwell.pve.reservations import Reservations
 from moxwell.pve.values import SecretValue
 from moxwell.runtime.key import Key
 from moxwell.testing.loop import LoopClock, run_virtual
@@ -55,6 +60,28 @@ def test_missing_capabilities_are_reported_before_anything_is_created(
         assert [p for m, p in env.sent() if m != "GET"] == []
 
     story(tell)
+
+
+def test_templates_of_node_classes_see_the_bridge_of_the_zone() -> None:
+    async def main() -> None:
+        async with running("north") as (env, made):
+            bridges = env.region("north").hosts["pve1"].bridges
+            bridges["vmbr7"] = {**bridges["vmbr0"], "address": "10.7.0.1", "cidr": "10.7.0.1/24"}
+            machines = made.manager.caches.of(ProxmoxMachine)
+            templates = TemplateCache(env.clock)
+            reader = PlacementReader(made.regions, env.clock, templates, Reservations(), machines)
+            devices = (NetworkDevice(name="net0"), NetworkDevice(name="net1", bridge="vmbr0"))
+            nics = {"net0": "virtio=BC:24:11:00:00:01,bridge=vmbr0"}
+            region = made.regions["north"]
+            found = await reader.host_bridges(region, "pve1", devices, nics, "vmbr7")
+            assert {name: b.address4 for name, b in found.items()} == {
+                "net0": "10.7.0.1/24",
+                "net1": "10.1.0.1/24",
+            }
+            found = await reader.host_bridges(region, "pve1", devices, nics, "")
+            assert found["net0"].address4 == "10.1.0.1/24"
+
+    run_virtual(main())
 
 
 def test_a_bridge_on_one_host_decides_the_placement() -> None:

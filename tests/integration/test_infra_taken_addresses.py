@@ -94,12 +94,13 @@ async def by_sdn(env: TwoRegions) -> None:
     await asyncio.sleep(5)
 
 
-async def by_node(env: TwoRegions) -> None:
+async def by_node(env: TwoRegions, count: int = 1) -> None:
+    addresses = [{"type": "InternalIP", "address": f"10.0.0.{10 + n}"} for n in range(count)]
     node = {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": "metal"},
-        "status": {"addresses": [{"type": "InternalIP", "address": FIRST}]},
+        "status": {"addresses": addresses},
     }
     await env.kube.create(node, Node.resource)
     secret = {
@@ -109,6 +110,11 @@ async def by_node(env: TwoRegions) -> None:
         "data": {"value": base64.b64encode(KUBECONFIG.encode()).decode()},
     }
     await env.kube.create(secret, SECRETS)
+
+
+async def by_host(env: TwoRegions) -> None:
+    bridge = env.region("north").hosts["pve3"].bridges["vmbr0"]
+    bridge |= {"address": FIRST, "cidr": f"{FIRST}/24"}
 
 
 async def by_another_pool(env: TwoRegions) -> None:
@@ -132,6 +138,7 @@ CASES = {
     "agent": Case(by_agent, "guest 201 (precious)"),
     "SDN IPAM": Case(by_sdn, f"the SDN IPAM ({MAC})", "vmnet"),
     "Node": Case(by_node, "Node metal"),
+    "host": Case(by_host, "host pve3"),
     "another pool": Case(by_another_pool, "claim default/theirs-net0-00-inet"),
 }
 
@@ -189,6 +196,19 @@ def test_the_reservation_stays_while_the_address_is_used() -> None:
         await asyncio.sleep(2000)
         kept = await env.kube.get(IPAddressClaim, "m-net0-00-inet", "default")
         assert TAKEN in kept.metadata.labels
+
+    story(tell)
+
+
+def test_the_nodes_of_a_tenant_do_not_exhaust_a_pool() -> None:
+    async def tell(env: TwoRegions) -> None:
+        await by_node(env, count=100)
+        await apply_machine(env, "m")
+        machine = await env.until("m", ready)
+        assert [a.address for a in machine.status.addresses] == ["m", "10.0.0.18"]
+        await asyncio.sleep(1300)
+        claims = (await env.kube.list(IPAddressClaim)).items
+        assert len([c for c in claims if TAKEN in c.metadata.labels]) == 8
 
     story(tell)
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from moxwell.api.capi.core import Machine
 from moxwell.api.karpenter.nodeclaims import NodeClaim
+from moxwell.api.kinds import Resource
 from moxwell.controllers.karpenter.provider import InstanceState
 from moxwell.embedded.controllermanager.resources import NODES
 from moxwell.pve.client import PveWriter
@@ -20,6 +21,7 @@ from support.provider_guests import (
     write_node,
 )
 
+EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
 NAMES = ("default-one", "default-two")
 
 
@@ -79,6 +81,21 @@ async def deleted_as_its_own(env: KarpenterEnvironment) -> None:
     assert 20001 in guests
 
 
+async def warned_about_a_guest_that_stays(env: KarpenterEnvironment) -> None:
+    """The end of a claim that was not adopted leaves its guest, and an event names it."""
+    await env.kube.delete(NodeClaim, "default-two")
+
+    async def gone() -> bool:
+        return await env.kube.find(NodeClaim, "default-two") is None
+
+    await env.stage.until("the claim is gone", gone)
+    assert 20001 in env.environment.engine.runtimes[REGION].region.guests
+    events = (await env.kube.list(EVENTS)).items
+    named = {e["regarding"]["name"]: e for e in events if e["reason"] == "NotOurs"}
+    assert set(named) == {"default-two"}
+    assert "guest 20001 (default-two)" in named["default-two"]["note"]
+
+
 async def made_by_the_provider(env: KarpenterEnvironment) -> None:
     for vmid, name in zip((20000, 20001), NAMES, strict=True):
         await make_guest(PveWriter(SwitchableTransport(env.transports[REGION])), vmid, name)
@@ -93,6 +110,7 @@ def test_guests_of_the_provider_are_adopted_one_by_one() -> None:
             async with first.restarted(claims=True) as env:
                 await adopted_by_its_tag_only(env)
                 await deleted_as_its_own(env)
+                await warned_about_a_guest_that_stays(env)
             beats.cancel()
 
     run_virtual(story())

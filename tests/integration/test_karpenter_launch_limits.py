@@ -1,6 +1,7 @@
 """Many launches at once: full clones are limited, and slow ones that make progress are kept."""
 
 import asyncio
+from dataclasses import replace
 
 from moxwell.api.capi.core import Machine
 from moxwell.api.infra.machine import ProxmoxMachine
@@ -81,6 +82,26 @@ def test_slots_are_counted_per_host_and_storage() -> None:
             slots.free("b")
             assert slots.take("f", region, CloneTarget("pve1", "ceph"))
             assert not slots.take("g", region, CloneTarget("pve1", "lvm"))  # the host is busy
+
+    run_virtual(story())
+
+
+def test_clones_of_an_earlier_run_count_on_the_storage_of_their_machine() -> None:
+    async def story() -> None:
+        async with karpenter_environment() as env:
+            region = env.program.regions["north"]
+            on_ceph, on_lvm = CloneTarget("pve1", "ceph"), CloneTarget("pve2", "lvm")
+            linked = CloneTarget("pve2", "ceph", full=False)
+            claims = {601: ("a", on_ceph), 602: ("b", on_lvm), 603: ("c", linked)}
+            for vmid, host in ((601, "pve1"), (602, "pve2"), (603, "pve2"), (604, "pve3")):
+                region.inventory.learn(vmid, host=host, lock="clone")
+            slots = CloneSlots(1, lambda name, vmid: claims.get(vmid))
+            free = CloneTarget("pve-without-clones", "ceph")
+            assert slots.are_taken("d", region, free)
+            assert slots.are_taken("d", region, replace(free, storage="lvm"))
+            assert not slots.are_taken("d", region, replace(free, storage="nfs"))
+            region.inventory.learn(601, host="pve1", lock="")
+            assert not slots.are_taken("d", region, free)
 
     run_virtual(story())
 

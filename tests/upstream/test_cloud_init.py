@@ -77,6 +77,18 @@ CDROM = MANIFEST.replace(
     """  instanceTemplateRef: {kind: ProxmoxUnmanagedTemplate, name: ubuntu}
   metadataOptions: {type: cdrom, templatesRef: {name: templates, namespace: kube-system}}""",
 )
+VERSION_1 = """version: 1
+config:
+{{- range .Interfaces }}
+  - type: physical
+    name: {{ .Name }}
+    mac_address: {{ .MacAddr | lower }}
+    subnets:
+    {{- range .Address4 }}
+      - {type: static, address: {{ . }}}
+    {{- end }}
+{{- end }}
+"""
 SECRET = f"""
 apiVersion: v1
 kind: Secret
@@ -205,3 +217,14 @@ def test_a_node_with_templates_of_a_secret(tmp_path: Path) -> None:
     assert (upper / "root/kubeadm.log").read_text().startswith("join proxmox://")
     assert "ops:" in (upper / "etc/passwd").read_text()
     assert addresses_of(files) <= set(ADDRESS.findall(network_of(upper)))
+
+
+def test_a_node_whose_template_describes_its_network_in_version_1(tmp_path: Path) -> None:
+    template = base64.b64encode(VERSION_1.encode()).decode()
+    files = made(CDROM, SECRET.replace("data: {", f"data: {{network-config: {template}, "))
+    assert yaml.safe_load(files["network-config"])["version"] == 1
+    upper = boot(tmp_path, files)
+    own = set(ADDRESS.findall(files["network-config"].decode()))
+    assert own
+    assert own <= set(ADDRESS.findall(network_of(upper)))
+    assert "ops:" in (upper / "etc/passwd").read_text()

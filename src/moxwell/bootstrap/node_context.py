@@ -104,6 +104,7 @@ class KubeletSettings:
 
     cpu_manager_policy: str = optional_field("CPUManagerPolicy", "cpuManagerPolicy")
     cpu_cfs_quota: bool | None = optional_field("CPUCFSQuota", "cpuCFSQuota", None)
+    cpu_cfs_quota_period: str = optional_field("CPUCFSQuotaPeriod", "cpuCFSQuotaPeriod")
     topology_manager_policy: str = optional_field("TopologyManagerPolicy", "topologyManagerPolicy")
     topology_manager_scope: str = optional_field("TopologyManagerScope", "topologyManagerScope")
     image_gc_high_threshold_percent: SizedInt | None = optional_field(

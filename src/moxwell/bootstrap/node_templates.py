@@ -211,6 +211,7 @@ def kubelet_settings(data: NodeTemplateData) -> KubeletSettings:
     return KubeletSettings(
         cpu_manager_policy=given.get("cpuManagerPolicy", ""),
         cpu_cfs_quota=given.get("cpuCFSQuota"),
+        cpu_cfs_quota_period=given.get("cpuCFSQuotaPeriod", ""),
         topology_manager_policy=given.get("topologyManagerPolicy", ""),
         topology_manager_scope=given.get("topologyManagerScope", ""),
         image_gc_high_threshold_percent=_int32(given.get("imageGCHighThresholdPercent")),

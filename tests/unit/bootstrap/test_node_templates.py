@@ -3,6 +3,7 @@
 import pytest
 import yaml
 
+from moxwell.api.karpenter.proxmox import NodeKubeletConfiguration
 from moxwell.bootstrap import node_templates
 from moxwell.bootstrap.bootstrap_data import (
     BootstrapData,
@@ -69,6 +70,29 @@ def test_every_template_has_the_root_of_the_provider() -> None:
     assert found["meta-data"] == b"100 00000000-0000-4000-8000-000000000001 pve1 default"
     assert found["vendor-data"] == b"c1.2VCPU-4GB"
     assert found["network-config"] == b"eth0 BC:24:11:00:00:01 10.0.0.5/24 10.0.0.1 fd00::1"
+
+
+KUBELET = {
+    "cpuManagerPolicy": "static",
+    "cpuCFSQuota": False,
+    "cpuCFSQuotaPeriod": "50ms",
+    "topologyManagerPolicy": "single-numa-node",
+    "topologyManagerScope": "pod",
+    "imageGCHighThresholdPercent": 80,
+    "imageGCLowThresholdPercent": 70,
+    "shutdownGracePeriod": "30s",
+    "allowedUnsafeSysctls": ["net.core.somaxconn"],
+    "clusterDNS": ["10.96.0.10", "fd00::a"],
+    "maxPods": 42,
+    "failSwapOn": False,
+}
+
+
+def test_every_field_of_the_kubelet_reaches_a_template() -> None:
+    assert set(KUBELET) == set(NodeKubeletConfiguration.__struct_encode_fields__)
+    template = "{{ .Kubernetes.KubeletConfiguration | toYaml }}"
+    found = yaml.safe_load(files(templates={"user-data": template}, kubelet=KUBELET)["user-data"])
+    assert {name: found.get(name) for name in KUBELET} == KUBELET
 
 
 def test_files_without_a_template_get_defaults() -> None:

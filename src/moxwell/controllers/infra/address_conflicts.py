@@ -2,7 +2,8 @@
 Finds who else has an address that a pool gave to a machine.
 
 An IPAM provider knows its own claims only. So before the first use of an address it is compared
-with guests, their agents, the IPAM of the SDN, the Nodes of the cluster and claims of other pools.
+with hosts, guests, their agents, the IPAM of the SDN, the Nodes of the cluster and claims of other
+pools.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,12 +16,15 @@ from moxwell.api.infra.network import NetworkDevice
 from moxwell.api.ipam import IPAddress, IPAddressClaim
 from moxwell.controllers.infra.address_user_reader import AddressUserReader
 from moxwell.controllers.infra.address_users import (
+    NODE,
     TAKEN,
+    TAKEN_BY,
     AddressUser,
     Network,
     normalized,
     other_user,
 )
+from moxwell.controllers.infra.host_capabilities import HostCapabilityCache
 from moxwell.controllers.infra.node_addresses import NodeAddressReader
 from moxwell.controllers.infra.owners import cluster_key, proxmox_cluster_key
 from moxwell.pve.regions import Region
@@ -28,6 +32,8 @@ from moxwell.runtime import index
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
 
+# Whoever may write the Nodes of a tenant must not exhaust a pool that others share.
+MAX_RESERVED_FOR_NODES = 8
 BY_ADDRESS, BY_CLAIM, BY_OWNER = "infra.address", "infra.address_of", "owner"
 
 
@@ -58,9 +64,14 @@ class AddressConflicts:
     """Finds other users of addresses."""
 
     def __init__(
-        self, guests: AddressUserReader, nodes: NodeAddressReader, caches: AddressCaches
+        self,
+        guests: AddressUserReader,
+        nodes: NodeAddressReader,
+        hosts: HostCapabilityCache,
+        caches: AddressCaches,
     ) -> None:
-        self._guests, self._nodes, self._caches = guests, nodes, caches
+        self._guests, self._nodes, self._hosts = guests, nodes, hosts
+        self._caches = caches
         caches.addresses.add_index(BY_ADDRESS, _by_address)
         caches.addresses.add_index(BY_CLAIM, _by_claim)
         caches.claims.add_index(BY_OWNER, index.by_owner)
@@ -73,9 +84,32 @@ class AddressConflicts:
     async def find(self, use: AddressUse, region: Region) -> AddressUser | None:
         """Another user of the address in its network; None if there is none."""
         guests = await self._guests.read(region, self._known_guests(region), use.vmid)
-        nodes = await self._nodes.read(use.cluster, use.node) if use.cluster else ()
+        nodes = await self._node_users(use)
+        hosts = await self._host_users(region)
         claims = self._claims(use, region)
-        return other_user(use.address, use.network, (*claims, *nodes, *guests))
+        return other_user(use.address, use.network, (*claims, *nodes, *hosts, *guests))
+
+    async def _host_users(self, region: Region) -> tuple[AddressUser, ...]:
+        """The addresses of the hosts on their bridges; placement has read them already."""
+        found: list[AddressUser] = []
+        for host in region.inventory.hosts.values():
+            rows = await self._hosts.host_bridges(region, host.name) if host.online else {}
+            for bridge, row in rows.items():
+                used = filter(None, map(normalized, (row.cidr, row.cidr6)))
+                found += [AddressUser(a, f"host {host.name}", Network(bridge)) for a in used]
+        return tuple(found)
+
+    async def _node_users(self, use: AddressUse) -> tuple[AddressUser, ...]:
+        """The Nodes of the cluster; so many of its reservations may be due to them, but no more."""
+        own = self._caches.claims.find(use.claim)
+        if use.cluster is None:
+            return ()
+        if own is None or not _is_reservation(own):
+            claims = self._caches.claims.list(use.cluster.namespace)
+            due = [c for c in claims if _is_due_to_node(c) and cluster_key(c) == use.cluster]
+            if len(due) >= MAX_RESERVED_FOR_NODES:
+                return ()
+        return await self._nodes.read(use.cluster, use.node)
 
     def _known_guests(self, region: Region) -> frozenset[int]:
         """The guests whose addresses are those of claims, or that have none yet."""
@@ -134,6 +168,10 @@ def _by_claim(obj: IPAddress) -> Iterable[str]:
 
 def _is_reservation(claim: IPAddressClaim) -> bool:
     return TAKEN in claim.metadata.labels
+
+
+def _is_due_to_node(claim: IPAddressClaim) -> bool:
+    return claim.metadata.annotations.get(TAKEN_BY, "").startswith(NODE)
 
 
 def _is_first(

@@ -20,6 +20,7 @@ TAKEN = "moxwell.dev/address-taken"  # label
 TAKEN_BY = "moxwell.dev/taken-by"  # annotation: the other user
 REGION = "moxwell.dev/region"  # annotation: the region of the network
 NETWORK = "moxwell.dev/network"  # annotation: bridge or VNet, and VLAN
+NODE = "Node "  # begins the name of a user that is a Node
 
 
 @dataclass(frozen=True, slots=True)

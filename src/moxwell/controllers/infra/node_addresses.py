@@ -9,7 +9,7 @@ import asyncio
 
 from moxwell.api.core.nodes import Node
 from moxwell.clock import Clock
-from moxwell.controllers.infra.address_users import AddressUser, normalized
+from moxwell.controllers.infra.address_users import NODE, AddressUser, normalized
 from moxwell.errors import MoxwellError
 from moxwell.runtime.key import Key
 from moxwell.runtime.tenant_clients import TenantClients
@@ -49,4 +49,4 @@ class NodeAddressReader:
 
 
 def _name(node: str) -> str:
-    return f"Node {node}"
+    return f"{NODE}{node}"

@@ -21,6 +21,7 @@ from moxwell.controllers.infra.cluster import controller as clusters
 from moxwell.controllers.infra.cluster.see import ClusterCaches, ClusterObserver
 from moxwell.controllers.infra.collect import controller as collect
 from moxwell.controllers.infra.dhcp_addresses import DhcpAddressRefresher
+from moxwell.controllers.infra.host_capabilities import HostCapabilityCache
 from moxwell.controllers.infra.iso_cache import IsoCache
 from moxwell.controllers.infra.machine import controller as machines
 from moxwell.controllers.infra.machine.adoption import GuestAdoption
@@ -81,6 +82,7 @@ class _Shared:
     volumes: VolumeBytes
     is_scaled: IsScaled
     waiting: WaitingPlacements
+    capabilities: HostCapabilityCache
     conflicts: AddressConflicts
 
 
@@ -105,6 +107,7 @@ def add_infra(
     of a cluster for which ``is_scaled`` is false are deleted. Machines without a host are noted in
     ``waiting``. No machine gets an address that a Node of one of the ``tenants`` has.
     """
+    capabilities = HostCapabilityCache(clock)
     shared = _Shared(
         runtime,
         clock,
@@ -119,11 +122,16 @@ def add_infra(
         volumes,
         is_scaled,
         waiting or WaitingPlacements(clock),
-        _conflicts(runtime.manager.caches, clock, tenants),
+        capabilities,
+        _conflicts(runtime.manager.caches, clock, tenants, capabilities),
     )
+    return _add_controllers(shared)
+
+
+def _add_controllers(shared: _Shared) -> Infra:
     for add in (_add_clusters, _add_templates, _add_dhcp_addresses, _add_address_reservations):
         add(shared)
-    return Infra(_add_machines(shared), registry, _add_collector(shared))
+    return Infra(_add_machines(shared), shared.registry, _add_collector(shared))
 
 
 def _add_machines(shared: _Shared) -> Explainer:
@@ -134,7 +142,7 @@ def _add_machines(shared: _Shared) -> Explainer:
     placement = _placement(shared, own)
     agent, backoff = GuestAgentProbe(clock), TaskBackoff(clock)
     stale_clones = StaleCloneObserver(regions, clock)
-    clone_slots = CloneSlots(shared.policy.full_clones)
+    clone_slots = CloneSlots(shared.policy.full_clones, machines.claimed_clones(own))
     observer = MachineObserver(
         regions,
         others,
@@ -170,7 +178,13 @@ def _add_machines(shared: _Shared) -> Explainer:
 
 def _placement(shared: _Shared, own: Cache[ProxmoxMachine]) -> PlacementReader:
     return PlacementReader(
-        shared.regions, shared.clock, shared.templates, shared.reservations, own, shared.hosts
+        shared.regions,
+        shared.clock,
+        shared.templates,
+        shared.reservations,
+        own,
+        shared.hosts,
+        shared.capabilities,
     )
 
 
@@ -248,7 +262,9 @@ def _add_address_reservations(shared: _Shared) -> None:
     )
 
 
-def _conflicts(caches: Caches, clock: Clock, tenants: TenantClients | None) -> AddressConflicts:
+def _conflicts(
+    caches: Caches, clock: Clock, tenants: TenantClients | None, hosts: HostCapabilityCache
+) -> AddressConflicts:
     objects = AddressCaches(
         caches.of(IPAddressClaim),
         caches.of(IPAddress),
@@ -256,7 +272,8 @@ def _conflicts(caches: Caches, clock: Clock, tenants: TenantClients | None) -> A
         caches.of(Cluster),
         caches.of(ProxmoxCluster),
     )
-    return AddressConflicts(AddressUserReader(clock), NodeAddressReader(tenants, clock), objects)
+    guests, nodes = AddressUserReader(clock), NodeAddressReader(tenants, clock)
+    return AddressConflicts(guests, nodes, hosts, objects)
 
 
 def _add_collector(shared: _Shared) -> collect.OrphanCollector:

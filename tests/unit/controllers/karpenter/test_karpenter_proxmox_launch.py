@@ -13,7 +13,7 @@ from moxwell.api.conditions import Condition
 from moxwell.api.core.resources import Secret
 from moxwell.api.infra.machine import ProxmoxMachine, ProxmoxMachineSpec, ProxmoxMachineStatus
 from moxwell.api.karpenter.nodeclaims import NodeClaim
-from moxwell.api.karpenter.proxmox import ProxmoxNodeClass
+from moxwell.api.karpenter.proxmox import NodeKubeletConfiguration, ProxmoxNodeClass
 from moxwell.api.meta import ObjectMeta
 from moxwell.controllers.karpenter.names import PLANNED_HOST
 from moxwell.controllers.karpenter.provider import InstanceState, LaunchFailure
@@ -298,6 +298,30 @@ def test_the_kubelet_is_configured_by_a_patch_of_kubeadm() -> None:
     (file,) = config["files"]
     assert json.loads(file["content"])["maxPods"] == 42
     assert config["joinConfiguration"]["patches"] == {"directory": "/etc/kubernetes/patches"}
+
+
+KUBELET = {
+    "cpuManagerPolicy": "static",
+    "cpuCFSQuota": False,
+    "cpuCFSQuotaPeriod": "50ms",
+    "topologyManagerPolicy": "single-numa-node",
+    "topologyManagerScope": "pod",
+    "imageGCHighThresholdPercent": 80,
+    "imageGCLowThresholdPercent": 70,
+    "shutdownGracePeriod": "30s",
+    "allowedUnsafeSysctls": ["net.core.somaxconn"],
+    "clusterDNS": ["10.96.0.10", "fd00::a"],
+    "maxPods": 42,
+    "failSwapOn": False,
+}
+
+
+def test_every_field_of_the_kubelet_reaches_kubeadm() -> None:
+    assert set(KUBELET) == set(NodeKubeletConfiguration.__struct_encode_fields__)
+    given = node_class(kubeletConfiguration=KUBELET).spec.kubelet_configuration
+    patch = kubelet_patch(given, make_size(2, 4 * GIB, "c1").overhead)
+    written = json.loads(json.dumps(patch))
+    assert {name: written[name] for name in KUBELET} == KUBELET
 
 
 def test_thresholds_of_one_size_do_not_change_those_of_another() -> None:

@@ -18,11 +18,15 @@ from moxwell.api.infra.warm_guests import is_warm
 from moxwell.api.ipam import IPAddress, IPAddressClaim
 from moxwell.controllers.infra.iso_cache import IsoCache, IsoChange
 from moxwell.controllers.infra.machine import address_moves
-from moxwell.controllers.infra.machine.clone_slots import CloneSlots, CloneTarget
+from moxwell.controllers.infra.machine.clone_slots import (
+    ClaimedClone,
+    CloneSlots,
+    CloneTarget,
+    FindClaim,
+)
 from moxwell.controllers.infra.machine.describe import describe
 from moxwell.controllers.infra.machine.guest_agent import GuestAgentProbe
 from moxwell.controllers.infra.machine.moves import (
-    AddressMove,
     AdoptGuest,
     ClaimAddresses,
     DeleteWarmGuest,
@@ -149,7 +153,7 @@ class MachineReconciler(Reconciler[ProxmoxMachine, ObservedProxmoxMachine, Move,
             return None
         if isinstance(move, Wait):
             return move.requeue_after or seen.backoff_seconds or SAFETY_SECONDS
-        if isinstance(move, AddressMove):
+        if isinstance(move, ClaimAddresses | ReleaseAddresses):
             return POLL_SECONDS
         if isinstance(move, TakeStep):
             waits = isinstance(move.step, TASKS) or self._is_followed(move)
@@ -306,6 +310,19 @@ def _guest_index(obj: ProxmoxMachine) -> Iterable[str]:
         return ()
     name = f"{spec.region}/{spec.virtual_machine_id}"
     return (name, Mark(spec.claim.uuid).key) if spec.claim else (name,)
+
+
+def claimed_clones(machines: Cache[ProxmoxMachine]) -> FindClaim:
+    """Find the machine that has claimed a VMID, and where its guest is cloned."""
+
+    def find(region: str, vmid: int) -> ClaimedClone | None:
+        for machine in machines.by(BY_MARK, f"{region}/{vmid}"):
+            if claim := machine.spec.claim:
+                target = CloneTarget(claim.template_host, claim.storage, not claim.linked)
+                return Key(machine.namespace, machine.name), target
+        return None
+
+    return find
 
 
 def _cluster_index(obj: ProxmoxMachine) -> Iterable[str]:

@@ -60,11 +60,12 @@ class PlacementReader:
         reservations: Reservations,
         machines: Cache[ProxmoxMachine],
         hosts: NodeSettings | None = None,
+        capabilities: HostCapabilityCache | None = None,
     ) -> None:
         """``hosts``: the content of a node-settings file, with ratios of overcommitment."""
         self._hosts = hosts or {}
         self._regions, self._clock = regions, clock
-        self._capabilities = HostCapabilityCache(clock)
+        self._capabilities = capabilities or HostCapabilityCache(clock)
         self._templates, self._reservations, self._machines = templates, reservations, machines
         machines.add_index(BY_GROUP, lambda m: (replica_group(m),))
         machines.add_index(BY_REGION, lambda m: (m.spec.region,) if m.spec.region else ())
@@ -103,10 +104,14 @@ class PlacementReader:
         host: str,
         devices: Iterable[NetworkDevice],
         template_nics: Mapping[str, str],
+        zone_bridge: str,
     ) -> dict[str, HostBridge]:
         """What the host has on the bridge of each device; only bridges that are known."""
         found = await self._capabilities.host_bridges(region, host)
-        named = {d.name: d.bridge or bridge_of(template_nics.get(d.name, "")) for d in devices}
+        named = {
+            d.name: d.bridge or zone_bridge or bridge_of(template_nics.get(d.name, ""))
+            for d in devices
+        }
         return {
             device: HostBridge(row.cidr, row.cidr6, row.gateway, row.gateway6, row.mtu or 0)
             for device, name in named.items()

@@ -256,7 +256,9 @@ class MachineObserver:
         if bootstrap is None or bootstrap.format != node_templates.FORMAT:
             return seen
         nics = template.nics if template else {}
-        bridges = await self._placement.host_bridges(region, claim.host, devices, nics)
+        bridges = await self._placement.host_bridges(
+            region, claim.host, devices, nics, seen.zone.bridge
+        )
         return structs.replace(seen, host_bridges=bridges)
 
     async def _see_bootstrap(

@@ -195,7 +195,7 @@ def _add_controllers(scaled: Runtime, cluster: Key, parts: ProviderParts, *, tru
     manager.add(pool)
     pools.listen(lambda key: manager.wake(warm_pools.NAME, key))
     adoption = adopted_claims.ClaimAdoption(cluster, parts)
-    manager.add(Controller(name=adopted_claims.NAME, reconciler=adoption))
+    manager.add(Controller(name=adopted_claims.NAME, reconciler=adoption, sees_deleting=True))
     templates = unmanaged_templates.UnmanagedTemplateController(parts.reader)
     manager.add(Controller(name=unmanaged_templates.NAME, reconciler=templates))
     manager.add(Controller(name=join_approver.NAME, reconciler=JoinApprover(scaled.kube)))

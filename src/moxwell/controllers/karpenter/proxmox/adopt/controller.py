@@ -3,16 +3,20 @@
 
 A node claim whose guest has the operator's tag ``moxwell-adopt.NAMESPACE.CLUSTER`` gets a Machine
 and a ProxmoxMachine; ``infra.machine`` then sets the owner mark, and the guest, its node and its
-claim stay as they are. A guest without the tag is never touched.
+claim stay as they are. A guest without the tag is never touched; if its claim ends, an event says
+that it stays.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from moxwell.api.karpenter.nodeclaims import NodeClaim
 from moxwell.controllers.karpenter.proxmox.adopt.plan import (
+    AdoptionReason,
     ObservedForeignClaim,
     next_move,
     place_of,
+    staying_message,
 )
 from moxwell.controllers.karpenter.proxmox.instance_record import machine_name
 from moxwell.controllers.karpenter.proxmox.provider import ProviderParts
@@ -21,7 +25,7 @@ from moxwell.pve.model import ObservedGuest
 from moxwell.pve.ownership import Mark
 from moxwell.runtime.key import Key
 from moxwell.runtime.move import Done
-from moxwell.runtime.reconciler import Reconciler
+from moxwell.runtime.reconciler import Note, Reconciler
 from moxwell.runtime.writes import Writes
 
 NAME = "karpenter.adopt"
@@ -46,6 +50,8 @@ class ClaimAdoption(Reconciler[NodeClaim, ObservedForeignClaim, Writes | Done, N
         proxmox = management.proxmox_machines.find(Key(namespace, name))
         if proxmox is not None:
             return ObservedForeignClaim(self._cluster, machine=machine, proxmox=proxmox)
+        if obj.deleting:
+            return ObservedForeignClaim(self._cluster, staying=self._staying(place))
         guest = self._guest(place)
         node_class = self._parts.node_classes.find(Key("", ref.name))
         if guest is None or node_class is None or node_class.deleting:
@@ -65,6 +71,21 @@ class ClaimAdoption(Reconciler[NodeClaim, ObservedForeignClaim, Writes | Done, N
         if found is None or found.template or found.kind != "qemu":
             return None
         return found if self._tag in {tag.lower() for tag in found.tags} else None
+
+    def _staying(self, place: tuple[str, int]) -> ObservedGuest | None:
+        """The guest of a claim that has no ProxmoxMachine, unless it is one of Moxwell's."""
+        region = self._parts.reader.region(place[0])
+        found = region.inventory.find(place[1]) if region else None
+        return found if found is not None and not found.owner_keys else None
+
+    def events(
+        self, obj: NodeClaim, seen: ObservedForeignClaim, move: Writes | Done
+    ) -> Sequence[Note]:
+        """A warning that a guest stays although its node claim ends."""
+        if seen.staying is None:
+            return ()
+        text = staying_message(seen.staying)
+        return (Note(AdoptionReason.NOT_OURS, text, "Warning"),)
 
     def plan(self, obj: NodeClaim, seen: ObservedForeignClaim) -> Writes | Done:
         return next_move(obj, seen)

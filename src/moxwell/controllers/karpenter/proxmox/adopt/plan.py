@@ -7,6 +7,7 @@ is, so that nothing drifts and nothing is changed.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from moxwell.api.capi.core import Machine
@@ -47,6 +48,22 @@ class ObservedForeignClaim:
     machine: Machine | None = None
     proxmox: ProxmoxMachine | None = None
     defaults: MachineDefaults = field(default_factory=MachineDefaults)
+    staying: ObservedGuest | None = None  # the guest of a claim that ends without its adoption
+
+
+class AdoptionReason(StrEnum):
+    """Reasons of the events of ``karpenter.adopt``."""
+
+    NOT_OURS = "NotOurs"
+
+
+def staying_message(guest: ObservedGuest) -> str:
+    """What happens to a guest that was not adopted, and what to do."""
+    name = f" ({guest.name})" if guest.name else ""
+    return (
+        f"guest {guest.vmid}{name} on {guest.host} was not made or adopted by this cluster, so it "
+        "stays when the node claim is gone; delete it in Proxmox"
+    )
 
 
 def place_of(claim: NodeClaim) -> tuple[str, int] | None:
@@ -61,6 +78,8 @@ def place_of(claim: NodeClaim) -> tuple[str, int] | None:
 def next_move(claim: NodeClaim, seen: ObservedForeignClaim) -> Writes | Done:
     """Create the Machine with the record, then its ProxmoxMachine, which adopts the guest."""
     place = place_of(claim)
+    if claim.deleting:
+        return Done()
     if place is None or seen.guest is None or seen.zone is None or seen.node_class is None:
         return Done(RESCAN_SECONDS)
     if seen.machine is None:
