@@ -144,6 +144,15 @@ async def node_of_the_documented_template(env: ScaledEnvironment) -> None:
     claim = await run_pod(env, "second")
     template = await env.kube.get(ProxmoxTemplate, "default")
     assert claim.status.image_id in template.status.zones
+    guests = await env.stage.guests()
+    (guest,) = [g for g in guests if g.spec.provider_id == claim.status.provider_id]
+    (second,) = [a for a in guest.status.ip_addresses if a.net == "net1"]
+    assert second.ipv4[0].startswith("172.16.0.")
+    assert second.ipv4[0] not in {f"172.16.0.{n}" for n in (1, 2, 3)}  # addresses of hosts
+    assert second.ipv6[0].startswith("fd60:172:16:")
+    region, vmid = place(claim)
+    conf = env.stage.engine.runtimes[region].region.guests[vmid].conf
+    assert "bridge=vmbr1" in str(conf["net1"])
     await env.kube.delete(DEPLOYMENTS, "second", "default")
 
 

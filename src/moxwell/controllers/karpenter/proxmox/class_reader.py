@@ -126,6 +126,11 @@ class NodeClassReader:
                 found.append(RoomNeed(name, 0, 0, {key: FreeRoom(0, left)}))
         return tuple(found)
 
+    def own_template(self, node_class: ProxmoxNodeClass) -> ProxmoxTemplate | None:
+        """The ProxmoxTemplate of a class, if operators wrote it; that of a tenant is not used."""
+        found = self._sources.templates.find(node_class) if self._trusted else None
+        return found if isinstance(found, ProxmoxTemplate) else None
+
     def templates(self, template: InstanceTemplate) -> tuple[Template, ...]:
         """The templates in the cluster's regions that an object means and that may be used."""
         cluster = self._proxmox_cluster()

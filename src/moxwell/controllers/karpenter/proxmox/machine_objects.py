@@ -7,7 +7,7 @@ network, its firewall groups) cannot be replaced by a node class.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -67,9 +67,13 @@ def machine(
 
 
 def proxmox_machine(
-    owner: Machine, record: InstanceRecord, node_class: ProxmoxNodeClass, defaults: MachineDefaults
+    owner: Machine,
+    record: InstanceRecord,
+    node_class: ProxmoxNodeClass,
+    defaults: MachineDefaults,
+    devices: Iterable[Json] = (),
 ) -> Json:
-    """The ProxmoxMachine of a Machine."""
+    """The ProxmoxMachine of a Machine; ``devices`` count if the operator's settings have none."""
     spec = defaults_without(defaults, "templateName", "templateSelector", "zones") | {
         "instanceType": record.instance_type,
         "numSockets": record.sockets,
@@ -88,6 +92,8 @@ def proxmox_machine(
     spec |= _cpu_placement(record)
     spec |= boot_storage(node_class)
     spec |= changeable_spec(node_class, defaults)
+    if not spec.get("network") and (given := list(devices)):
+        spec["network"] = {"networkDevices": given}
     if node_class.spec.security_groups:
         spec["network"] = _filtered_network(spec.get("network") or {}, node_class)
     return owned_proxmox_machine(owner, spec)

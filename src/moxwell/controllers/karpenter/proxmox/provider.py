@@ -57,6 +57,7 @@ from moxwell.controllers.karpenter.proxmox.planned_capacity import (
     planned_guests,
 )
 from moxwell.controllers.karpenter.proxmox.spot_guests import SpotGuestReader
+from moxwell.controllers.karpenter.proxmox.template_network import network_devices, node_pools
 from moxwell.controllers.karpenter.proxmox.warm_guests import WarmGuests
 from moxwell.errors import Invalid
 from moxwell.kube.client import Kube
@@ -333,11 +334,22 @@ class ProxmoxProvider:
             )
             secret = machine_objects.bootstrap_secret(machine, data)
             await Create(secret, Secret.resource).perform(kube)
-        body = machine_objects.proxmox_machine(machine, record, node_class, defaults)
+        devices = await self._devices(node_class)
+        body = machine_objects.proxmox_machine(machine, record, node_class, defaults, devices)
         if found is None:
             await Create(body, ProxmoxMachine.resource).perform(kube)
         else:
             await self.parts.warm.hand_over(found, body)  # after a conflict it is repeated
+
+    async def _devices(self, node_class: ProxmoxNodeClass) -> list[Json]:
+        """The network devices that a ProxmoxTemplate describes, after their pools were created."""
+        template = self.parts.reader.own_template(node_class)
+        cluster = self.parts.sources.management.clusters.find(self._cluster)
+        if template is None or cluster is None:
+            return []
+        for pool in node_pools(cluster, template):
+            await Create(pool).perform(self.parts.management)
+        return network_devices(self._cluster, template)
 
 
 def _cluster_of(machine: Machine) -> tuple[str, ...]:
