@@ -12,6 +12,7 @@ from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.warm_guests import uses_no_compute
 from moxwell.api.karpenter.annotations import FITTED_SIZES, HUGE_PAGES
 from moxwell.api.karpenter.proxmox import ProxmoxNodeClass
+from moxwell.api.karpenter.proxmox_templates import ProxmoxTemplate
 from moxwell.controllers.karpenter.proxmox.catalogue import (
     Candidate,
     CatalogueSettings,
