@@ -3,7 +3,7 @@
 import asyncio
 import base64
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -305,3 +305,33 @@ class TakenAddressOfMachine:
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_after_any_effect(ending: Ending) -> None:
     crash_after_each_effect(TakenAddressOfMachine(), quiet_seconds=130.0, ending=ending)
+
+
+def test_guests_whose_agents_hang_do_not_keep_others_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[object] = []
+
+    async def hang(*request: object) -> dict[str, Any]:
+        asked.append(request)
+        await asyncio.sleep(3600)
+        return {}
+
+    async def tell(env: TwoRegions) -> None:
+        guests = env.region("north").guests
+        for vmid in range(300, 360):
+            conf: dict[str, Any] = {"net0": CARD, "agent": "1", "memory": "16"}
+            same = (dict(conf), dict(conf))
+            guests[vmid] = replace(stranger(env), vmid=vmid, conf=same[0], live=same[1])
+            env.region("north").changed.add(vmid)
+        await asyncio.sleep(60)  # until they are listed
+        monkeypatch.setattr(env.guest_os, "agent", hang)
+        began = asyncio.get_running_loop().time()
+        network = {"networkDevices": [{"name": "net0", "bridge": "vmbr0"}]}
+        checks = {"skipQemuGuestAgent": True}
+        await apply_machine(env, "m", templateID=9000, checks=checks, network=network)
+        await env.until("m", lambda m: is_true(m, "Ready"))
+        assert len(asked) == 60
+        assert asyncio.get_running_loop().time() - began < 60
+
+    story(tell)

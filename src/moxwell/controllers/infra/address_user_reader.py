@@ -4,7 +4,8 @@ Reads who uses which address in a region: guests, their agents and the IPAM of t
 Nothing is read until an address of a pool is about to be used. The answers are kept for ten
 minutes, so that launches after the first send no request. Guests of ProxmoxMachines with
 IPAddressClaims are not read: their addresses are known. What cannot be read counts as using no
-address.
+address, and an agent that does not answer in time as reporting what it reported before: whoever
+stops the agents of many guests must not stop the launches of others.
 """
 
 import asyncio
@@ -26,7 +27,9 @@ from moxwell.pve.model import ObservedGuest
 from moxwell.pve.regions import Region
 
 KEEP_SECONDS = 600.0
-AT_ONCE = 8  # guests that are read at the same time
+AT_ONCE = 8  # configurations that are read at the same time
+AGENTS_AT_ONCE = 32
+AGENT_SECONDS = 4.0  # Proxmox itself waits three for an agent that does not run
 IPAM = "pve"  # the only one whose addresses Proxmox lists
 
 
@@ -77,13 +80,12 @@ class AddressUserReader:
     async def _guests(
         self, region: Region, known: _RegionAddresses, guests: Iterable[ObservedGuest]
     ) -> tuple[AddressUser, ...]:
-        limit = asyncio.Semaphore(AT_ONCE)
+        limits = asyncio.Semaphore(AT_ONCE), asyncio.Semaphore(AGENTS_AT_ONCE)
 
         async def read(guest: ObservedGuest) -> tuple[AddressUser, ...]:
             before = known.guests.get(guest.vmid)
             if before is None or self._is_old(before, guest):
-                async with limit:
-                    before = await self._guest(region, guest, before)
+                before = await self._guest(region, guest, before, *limits)
                 known.guests[guest.vmid] = before
             return (*before.configured, *before.reported)
 
@@ -96,14 +98,21 @@ class AddressUserReader:
         return expired or (before.running, before.host) != now
 
     async def _guest(
-        self, region: Region, guest: ObservedGuest, before: _GuestAddresses | None
+        self,
+        region: Region,
+        guest: ObservedGuest,
+        before: _GuestAddresses | None,
+        configs: asyncio.Semaphore,
+        agents: asyncio.Semaphore,
     ) -> _GuestAddresses:
-        name, config = guest_name(guest), await _config(region, guest)
+        async with configs:
+            config = await _config(region, guest)
         found = before.configured if before else ()
         heard = before.reported if before else ()
         if config is not None:
-            found = tuple(configured(name, config))
-            heard = await _reported(region, guest, config, heard)
+            found = tuple(configured(guest_name(guest), config))
+            async with agents:
+                heard = await _reported(region, guest, config, heard)
         expiry = self._clock.monotonic() + KEEP_SECONDS
         return _GuestAddresses(expiry, guest.running, guest.host, found, heard)
 
@@ -132,7 +141,8 @@ async def _reported(
     if not (guest.kind == "qemu" and guest.running and config.agent):
         return before
     try:
-        interfaces = await region.reader.agent.interfaces(guest.host, guest.vmid)
-    except (Retryable, Terminal):
+        async with asyncio.timeout(AGENT_SECONDS):
+            interfaces = await region.reader.agent.interfaces(guest.host, guest.vmid)
+    except (Retryable, Terminal, TimeoutError):
         return before
     return tuple(reported(guest_name(guest), config, interfaces))
