@@ -3,10 +3,12 @@ The autoscaler over Proxmox on a genuine control plane: apiserver, scheduler, co
 Cluster API are genuine, Proxmox and the guests that join as nodes are simulated.
 
 The scenes are those of ``moxwell.testing.autoscaler_scenes``, with shorter times. Afterwards a pod
-gets a node and the node ends while the program is killed again and again.
+gets a node and the node ends while the program is killed again and again: after every third effect,
+or after every single one with ``MOXWELL_KILL_AFTER=1``, which takes three minutes more.
 """
 
 import asyncio
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +23,7 @@ from support.autoscaler_rig import end, rig, start_kubernetes
 
 pytestmark = [pytest.mark.genuine, pytest.mark.slow]
 NODE_CLASS = MANIFEST.rpartition("---")[0]  # without its node pool
-KILL_AFTER = 3  # effects; the embedded API is for a kill after every single one
+KILL_AFTER = int(os.environ.get("MOXWELL_KILL_AFTER", "3"))  # effects
 
 
 @pytest.fixture
