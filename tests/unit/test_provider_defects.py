@@ -20,6 +20,11 @@ UPSTREAM = "integration/test_infra_defects_of_upstream.py"
 DEFECTS = [
     # launch
     (
+        "a network device that cannot be read drops cores, memory and affinity",
+        "unit/scheduling/test_scheduling_guest_hardware.py",
+        "a_network_device_of_the_template_that_cannot_be_read_drops_nothing_else",
+    ),
+    (
         "30 to 40 requests per launch, polls per guest",
         LAUNCH,
         "a_node_claim_becomes_a_node_and_leaves_nothing_behind",

@@ -61,6 +61,18 @@ def config(
     return {**changes.put, "-": ",".join(changes.drop)}
 
 
+@pytest.mark.parametrize(
+    "net0", ["", "virtio", "=,,=", "virtio=x,bridge", "nonsense,queues=,tag=many"]
+)
+def test_a_network_device_of_the_template_that_cannot_be_read_drops_nothing_else(net0: str) -> None:
+    spec = machine(numCores=4, numSockets=1, memoryMiB=2048)
+    expected = config(spec)
+    made = config(spec, None, **(TEMPLATE | {"net0": net0}))
+    assert made["net0"].startswith(f"virtio={mac_of('uid', devices_of(spec, TEMPLATE)[0])},bridge=")
+    assert made | {"net0": ""} == expected | {"net0": ""}
+    assert (made["cores"], made["memory"]) == ("4", "2048")
+
+
 def test_what_the_spec_does_not_say_stays_the_templates() -> None:
     made = config(machine())
     mac = mac_of("uid", devices_of(machine(), TEMPLATE)[0])
