@@ -36,7 +36,7 @@ export function times() {
 }
 export function who(r) {
   const c = r.cluster && get(`cluster/${r.cluster}`);
-  return h("span", { class: "who" }, square(c), r.name);
+  return h("span", { class: "who" }, square(c), h("span", { class: "t" }, r.name));
 }
 export function inProgressRow(m) {
   return h("a", { key: m.key, class: `row ${m.guest && view.lit === m.guest ? "lit" : ""}`, href: m.href || null, "data-guest": m.guest },
