@@ -221,7 +221,7 @@ def test_a_node_with_templates_of_a_secret(tmp_path: Path) -> None:
 
 def test_a_node_whose_template_describes_its_network_in_version_1(tmp_path: Path) -> None:
     template = base64.b64encode(VERSION_1.encode()).decode()
-    files = made(CDROM, SECRET.replace("data: {", f"data: {{network-config: {template}, "))
+    files = made(CDROM, SECRET.replace("\ndata: {", f"\ndata: {{network-config: {template}, "))
     assert yaml.safe_load(files["network-config"])["version"] == 1
     upper = boot(tmp_path, files)
     own = set(ADDRESS.findall(files["network-config"].decode()))
