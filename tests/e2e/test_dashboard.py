@@ -192,7 +192,9 @@ def test_a_page_survives_a_killed_daemon_and_durations_too(page: Page, lab: Inst
     page.reload()  # the session outlives the daemon
     expect(page.locator(".cells .tile:not(.foreign)").first).to_be_visible(timeout=LONG)
     typical = json.loads((lab.state.folder / "typical.json").read_text())
-    assert {"Boot", "Clone"} <= {stage for stages in typical.values() for stage in stages}
+    seen = {stage for stages in typical.values() for stage in stages}
+    assert seen, typical  # which ones depends on what was observed: statuses are written late
+    assert seen <= {"Clone", "Configure", "Boot", "Join"}
 
 
 def test_a_lost_region_and_its_return(page: Page, lab: Instance) -> None:

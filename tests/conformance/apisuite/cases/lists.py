@@ -1,6 +1,6 @@
 """Lists: pages, selectors, revisions, tables, metadata only."""
 
-from apisuite.case import METADATA, METADATA_LIST, TABLE, case, get, post, put, status_only
+from apisuite.case import METADATA, METADATA_LIST, TABLE, case, get, post, put, settle, status_only
 from apisuite.cases.bodies import CM, PODS, SECRETS, cm, pod, secret
 
 THREE = tuple(
@@ -92,6 +92,7 @@ CASES = (
     case(
         "a list of the revision 0 is served from what is there",
         *THREE,
+        settle(get(f"{CM}?{MINE}&resourceVersion=0"), "items[2].metadata.name", "c"),
         get(f"{CM}?{MINE}&resourceVersion=0"),
     ),
     case("a revision in the future is too large", get(f"{CM}?resourceVersion=99999999999")),
