@@ -7,7 +7,7 @@ completed by the same command; a command without anything to do changes nothing.
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
         TemplateDesign,
         TemplateImage,
     )
-    from moxwell.pve.model import ObservedGuest
     from moxwell.pve.ownership import Mark
     from moxwell.pve.regions import Region, Regions
 
@@ -254,16 +253,15 @@ def list_(
     rows: list[dict[str, Any]] = []
 
     async def one(at: "Region", builder: "TemplateBuilder") -> None:
-        from moxwell.controllers.infra.template_build.listing import list_templates
-
-        rows.extend(_rows(at.name, await list_templates(at)))
+        await at.inventory.refresh()
+        rows.extend(_rows(at))
 
     _each_region(config, name, region, one, "list")
     columns = ("region", "host", "vmid", "name", "kubernetes", "tags", "made by")
     show(rows, columns, output)
 
 
-def _rows(region: str, templates: "Sequence[ObservedGuest]") -> list[dict[str, Any]]:
+def _rows(region: "Region") -> list[dict[str, Any]]:
     from moxwell.controllers.infra.template_build.design import TEMPLATE_TAG
     from moxwell.controllers.infra.templates import template_of
     from moxwell.pve.ownership import user_tags
@@ -276,17 +274,18 @@ def _rows(region: str, templates: "Sequence[ObservedGuest]") -> list[dict[str, A
 
     return [
         {
-            "region": region,
+            "region": region.name,
             "host": guest.host,
             "vmid": guest.vmid,
             "name": guest.name,
             "kubernetes": ", ".join(
-                "v" + ".".join(map(str, v)) for v in sorted(versions_of(template_of(region, guest)))
+                "v" + ".".join(map(str, v))
+                for v in sorted(versions_of(template_of(region.name, guest)))
             ),
             "tags": ", ".join(user_tags(guest.tags)),
             "made by": made_by(guest.name, guest.tags, guest.owner_keys),
         }
-        for guest in templates
+        for guest in sorted(region.inventory.view.templates, key=lambda g: (g.name, g.vmid))
     ]
 
 

@@ -28,6 +28,7 @@ from moxwell.pve.values import Upid
 WAIT_SECONDS = 2.0
 PROGRESS_SECONDS = 5.0
 MAX_REPETITIONS = 5
+LIST_ATTEMPTS = 10
 
 
 class TemplateInUse(Conflict):
@@ -56,10 +57,27 @@ class TemplateBuilder:
         If a builder guest fails, what was made is removed; the log is in the error.
         """
         try:
-            return await self._repeat(design, plan_build)
+            plan = await self._repeat(design, plan_build)
         except BakeFailed:
             await self._repeat(design, plan_discard)
             raise
+        await self._wait_listed(plan)
+        return plan
+
+    async def _wait_listed(self, plan: BuildPlan) -> None:
+        """
+        Wait until Proxmox lists the copies as templates, up to ten seconds after their conversion.
+
+        Commands that follow choose templates by that list; the inventory here knows of the
+        conversion already.
+        """
+        for _ in range(LIST_ATTEMPTS):
+            rows = await self._region.reader.cluster.resources("vm")
+            listed = {row.vmid for row in rows if row.template}
+            if listed.issuperset(copy.vmid for copy in plan.complete):
+                return
+            self._say(f"{self._region.name}: waiting until Proxmox lists the template")
+            await self._clock.sleep(WAIT_SECONDS)
 
     async def remove(self, design: TemplateDesign) -> BuildPlan:
         """Remove every copy and image file; ``TemplateInUse`` if linked clones need a copy."""
