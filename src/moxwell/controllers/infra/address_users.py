@@ -8,6 +8,7 @@ network is a bridge or VNet with a VLAN of one region.
 import ipaddress
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from moxwell.pve import property_strings
 from moxwell.pve.endpoints.agent import AgentInterface
@@ -21,6 +22,7 @@ TAKEN_BY = "moxwell.dev/taken-by"  # annotation: the other user
 REGION = "moxwell.dev/region"  # annotation: the region of the network
 NETWORK = "moxwell.dev/network"  # annotation: bridge or VNet, and VLAN
 NODE = "Node "  # begins the name of a user that is a Node
+MAX_REPORTED = 16  # addresses of a guest; what an agent says must not exhaust a pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,12 @@ def reported(
     name: str, config: GuestConfig, interfaces: Iterable[AgentInterface]
 ) -> Iterator[AddressUser]:
     """The addresses on the network devices of a guest; those of its containers do not count."""
+    return islice(_on_cards(name, config, interfaces), MAX_REPORTED)
+
+
+def _on_cards(
+    name: str, config: GuestConfig, interfaces: Iterable[AgentInterface]
+) -> Iterator[AddressUser]:
     cards = {config.mac(card): text for card, text in config.nics.items()}
     for interface in interfaces:
         text = cards.get(interface.mac.lower()) if interface.mac else None

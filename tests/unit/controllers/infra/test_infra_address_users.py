@@ -9,6 +9,7 @@ from moxwell.api.ipam import IPAddressClaim, IPAddressClaimSpec, IPPoolReference
 from moxwell.api.meta import ObjectMeta
 from moxwell.controllers.infra.address_reservation.plan import ObservedReservation, plan
 from moxwell.controllers.infra.address_users import (
+    MAX_REPORTED,
     AddressUser,
     Network,
     configured,
@@ -81,6 +82,14 @@ def test_an_agent_reports_the_addresses_of_network_devices_only() -> None:
         ("10.0.0.5", TAGGED),
         ("2001:db8::5", TAGGED),
     ]
+
+
+def test_an_agent_cannot_report_all_addresses_of_a_pool() -> None:
+    config = GuestConfig({"net0": f"virtio={MAC},bridge=vmbr0"})
+    addresses = tuple(AgentAddress(ip=f"10.0.0.{n}") for n in range(256))
+    card = AgentInterface(name="eth0", mac=MAC.lower(), addresses=addresses)
+    found = list(reported("guest 5", config, (card, card)))
+    assert [u.address for u in found] == [f"10.0.0.{n}" for n in range(MAX_REPORTED)]
 
 
 def test_the_ipam_of_an_sdn_names_its_users() -> None:
