@@ -180,7 +180,7 @@ def test_the_past_can_be_looked_at(page: Page, lab: Instance) -> None:
     expect(page.locator(".top .live")).to_contain_text("live")
 
 
-def test_a_page_survives_a_killed_daemon_and_durations_too(page: Page, lab: Instance) -> None:
+def test_a_page_survives_a_killed_daemon(page: Page, lab: Instance) -> None:
     expect(page.locator(".host")).to_have_count(7, timeout=LONG)
     lab.kill()
     try:
@@ -191,10 +191,6 @@ def test_a_page_survives_a_killed_daemon_and_durations_too(page: Page, lab: Inst
     expect(page.locator(".top .live")).to_contain_text("live", timeout=LONG)  # by itself
     page.reload()  # the session outlives the daemon
     expect(page.locator(".cells .tile:not(.foreign)").first).to_be_visible(timeout=LONG)
-    typical = json.loads((lab.state.folder / "typical.json").read_text())
-    seen = {stage for stages in typical.values() for stage in stages}
-    assert seen, typical  # which ones depends on what was observed: statuses are written late
-    assert seen <= {"Clone", "Configure", "Boot", "Join"}
 
 
 def test_a_lost_region_and_its_return(page: Page, lab: Instance) -> None:
